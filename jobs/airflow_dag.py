@@ -4,7 +4,8 @@
 run at a time.  Each task is one process: `claimlib COMMAND` of an environment of its own or, with
 the variable `claimlib_spark_submit`, a job of this folder.  Airflow needs no other package for it.
 The scheduler's run id is the run id of the commands, so a retry finds what was done and changes
-nothing.  `docs/airflow.md` has the variables, all of which have defaults.
+nothing.  `docs/airflow.md` has the variables, all of which have defaults.  With the variable
+`claimlib_writeback_url`, which is empty by default, `xautoclaim` writes its claims to the server.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ VARIABLES = {
     "policy": "",
     "consumer": "reclaimer",
     "min_idle": "15m",
+    "writeback_url": "",
     "alert_idle": "1h",
     "alert_view": "server",
 }
@@ -74,6 +76,8 @@ def words_of(
             words = [settings["redis_url"], store, "--run-id", run_id]
         case "xautoclaim":
             words = [store, "--run-id", run_id, "--limit", "1", *_request(settings)]
+            url = settings["writeback_url"]
+            words += ["--writeback", url] if url else []
             words += ["--dry-run"] if dry_run else []
         case "xpending":
             words = [store, "--fail-on-stalled", settings["alert_idle"], "--limit", "1"]
@@ -93,9 +97,11 @@ def _request(settings: Mapping[str, str]) -> list[str]:
 def with_secret(settings: Mapping[str, str]) -> str | None:
     """The name of the setting with a password in it, or with what could be one; null: there is
     none.  What claimlib is given is logged, and everyone who lists processes can read it."""
-    server, store = settings["redis_url"], _URL.match(settings["store"])
-    if _has_login(server.partition("://")[2] or server) or "?" in server:
-        return "redis_url"
+    for name in ("redis_url", "writeback_url"):
+        server = settings[name]
+        if _has_login(server.partition("://")[2] or server) or "?" in server:
+            return name
+    store = _URL.match(settings["store"])
     # Of a folder, and of a name in a catalog, nothing is a secret.
     if store is None or store["scheme"] == "file":
         return None
@@ -192,16 +198,20 @@ def small_result(result: Mapping[str, Any], code: int) -> dict[str, Any]:
 
 
 def only_in_the_store(result: Mapping[str, Any], store: str) -> str | None:
-    """What is to be said of claims: the server does not know of them."""
+    """What is to be said of claims that were not written back: the server does not know of them."""
     counts = result.get("counts") or {}
-    if result.get("dry_run") or not (counts.get("claimed") or counts.get("deleted")):
+    if (
+        "writeback" in result
+        or result.get("dry_run")
+        or not (counts.get("claimed") or counts.get("deleted"))
+    ):
         return None
     run = shlex.quote(f"xautoclaim:{result['run_id']}")
     return (
         f"{counts['claimed']} claimed and {counts['deleted']} deleted in the store, not on the "
-        "server: the next snapshot shows the server's owners again, and the next run claims again, "
-        f"until what `claimlib runs {shlex.quote(store)} {run} --as-commands` prints is reviewed "
-        "and run on the server"
+        "server: the next snapshot shows the server's owners again, and the next run claims again. "
+        "Set the variable claimlib_writeback_url, or review what `claimlib runs "
+        f"{shlex.quote(store)} {run} --as-commands` prints and run it on the server"
     )
 
 

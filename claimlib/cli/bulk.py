@@ -24,8 +24,10 @@ from claimlib.cli.options import (
     RunIdOption,
     StoreArgument,
     View,
+    WritebackOptions,
     argument,
 )
+from claimlib.cli.writeback import check_target, write_back
 from claimlib.config.sections import (
     GLOB,
     SPELLED,
@@ -42,6 +44,7 @@ from claimlib.times import parse_duration_ms, parse_instant_ms
 if TYPE_CHECKING:
     from claimlib.cli.bulk_options import Named
     from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.commands.writeback import WritebackReply
     from claimlib.runs import Begun
     from claimlib.store.tables import Store
 
@@ -64,6 +67,7 @@ def xclaim(
     requests: RequestsOption = None,
     options: ClaimOptions,
     lock: Annotated[SectionOptions, LockSection],
+    back: WritebackOptions,
     run_id: RunIdOption = None,
     now: NowOption = None,
     dry_run: DryRunOption = False,
@@ -71,7 +75,7 @@ def xclaim(
     common: Common,
 ) -> None:
     """Claim entries by their ids. Gives entries of the store that were idle for longer than
-    --min-idle to CONSUMER. The server is not changed.
+    --min-idle to CONSUMER. The server is changed only with --writeback.
 
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
@@ -84,7 +88,8 @@ def xclaim(
     rows = view.rows(limit)
     named = Named((stream, group, consumer), ids or (), ids_from, requests)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
-    settings = common.settings(lock=lock)
+    settings = common.settings(lock=lock, writeback=back.extent)
+    access = back.access(settings, dry_run=dry_run)
     listed, look = id_list(named), _look("xclaim", named, run_id)
     with opened_store(
         *(store, settings, common),
@@ -94,11 +99,13 @@ def xclaim(
     ) as (opened, progress):
         if look is not None:
             look(opened)
+        check_target(opened, "xclaim", run_id, access)
         batch = requests_of(opened, named, listed, claim, claim_table)
         reply = run_xclaim(
             opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("xclaim", reply, rows, opened)
+        written = write_back(opened, "xclaim", reply.run_id, access, settings, progress)
+        said = _said("xclaim", reply, written, rows, opened)
     _end(*said, view)
 
 
@@ -115,12 +122,13 @@ def xack(
     limit: LimitOption = None,
     *,
     lock: Annotated[SectionOptions, LockSection],
+    back: WritebackOptions,
     common: Common,
 ) -> None:
     """Acknowledge entries by their ids.
 
-    Does what Redis' XACK does, for any number of ids. Not allowed on a store that mirrors a server:
-    acknowledge the entries on the server instead.
+    Does what Redis' XACK does, for any number of ids. A store that mirrors a server needs
+    --writeback, which acknowledges the entries there, too.
     """
     from claimlib.cli.bulk_options import Named, ack_of, id_list, requests_of, tables_of
     from claimlib.commands.xack import ack_table
@@ -130,7 +138,8 @@ def xack(
     rows = view.rows(limit)
     named = Named((stream, group), ids or (), ids_from, requests)
     ack = ack_of(named)
-    settings = common.settings(lock=lock)
+    settings = common.settings(lock=lock, writeback=back.extent)
+    access = back.access(settings, dry_run=dry_run)
     listed, look = id_list(named), _look("xack", named, run_id)
     with opened_store(
         *(store, settings, common),
@@ -140,9 +149,18 @@ def xack(
     ) as (opened, progress):
         if look is not None:
             look(opened)
+        check_target(opened, "xack", run_id, access)
         batch = requests_of(opened, named, listed, ack, ack_table)
-        reply = run_xack(opened, batch, run_id=run_id, dry_run=dry_run, progress=progress)
-        said = _said("xack", reply, rows, opened)
+        reply = run_xack(
+            opened,
+            batch,
+            run_id=run_id,
+            dry_run=dry_run,
+            to_write_back=back.writeback is not None,
+            progress=progress,
+        )
+        written = write_back(opened, "xack", reply.run_id, access, settings, progress)
+        said = _said("xack", reply, written, rows, opened)
     _end(*said, view)
 
 
@@ -182,12 +200,13 @@ def retire(
     limit: LimitOption = None,
     *,
     lock: Annotated[SectionOptions, LockSection],
+    back: WritebackOptions,
     common: Common,
 ) -> None:
     """Give all pending entries of one consumer, or of several, to others, and remove it.
 
-    Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. Only
-    the store is changed: on a server that it mirrors, the consumer still exists.
+    Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. On a
+    server that the store mirrors, the consumer is removed only with --writeback.
     """
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.retire import Retirement, matching_consumers
@@ -203,15 +222,18 @@ def retire(
         idle_ms=None if idle is None else parse_duration_ms(idle),
     )
     now_ms = _instant(now)
-    settings = common.settings(lock=lock)
+    settings = common.settings(lock=lock, writeback=back.extent)
+    access = back.access(settings, dry_run=dry_run)
     check = partial(matching_consumers, retirement=retirement)
     look = partial(look_before_run, command="retire", run_id=run_id, check=check)
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+        check_target(opened, "retire", run_id, access)
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
-        said = _said("retire", reply, rows, opened)
+        written = write_back(opened, "retire", reply.run_id, access, settings, progress)
+        said = _said("retire", reply, written, rows, opened)
     _end(*said, view)
 
 
@@ -240,15 +262,22 @@ def _view(common: Common) -> View:
 
 
 def _said(
-    command: str, reply: BulkReply, limit: int | None, opened: Store
+    command: str,
+    reply: BulkReply,
+    written: WritebackReply | None,
+    limit: int | None,
+    opened: Store,
 ) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import of_bulk, refused_requests
+    from claimlib.report.writeback import with_writeback
 
-    unknown = None if reply.run_seq is None else only_in_store(opened, reply.run_seq, reply.counts)
+    unknown = None
+    if (last := written or reply).run_seq is not None:
+        unknown = only_in_store(opened, last.run_seq, last.counts)
     report = of_bulk(command, reply, limit, opened.where, unknown)
-    return report, refused_requests(reply)
+    return with_writeback(report, written), refused_requests(reply)
 
 
 def _end(report: Report, refused: list[str], view: View) -> None:

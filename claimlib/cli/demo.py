@@ -18,11 +18,12 @@ def demo(
     ] = Path("demo-store"),
     entries: Annotated[int, Option("Number of stream entries to create.", "N", least=120)] = 24_000,
 ) -> None:
-    """Run a demonstration with a temporary Valkey server.
+    """Run a demonstration with two temporary Valkey servers.
 
     Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, and claims the
-    stuck entries with spark-submit. Then it compares every entry with what the server's own
-    XAUTOCLAIM does, once for each engine. Exits with code 1 if they differ.
+    stuck entries with spark-submit. Then it compares every entry with what XAUTOCLAIM does on a
+    copy of the server, once for each engine. Exits with code 1 if they differ. It writes the claims
+    back to the server, where their consumer reads and acknowledges them.
     Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play

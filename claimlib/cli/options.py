@@ -7,19 +7,22 @@ The signature of a command's function declares the options of this command alone
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from claimlib.cli.app import SectionOptions
 from claimlib.config.sections import (
     SPELLED,
     Option,
     OptionGroup,
     SnapshotSection,
+    WritebackSection,
     XautoclaimSection,
+    option_of,
     options_of,
 )
 from claimlib.errors import GlobError, RequestError
@@ -28,6 +31,8 @@ from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import glob_pattern
 
 if TYPE_CHECKING:
+    from claimlib.config.settings import Config
+    from claimlib.live.access import ServerAccess
     from claimlib.plans.differences import Scope
 
 
@@ -217,6 +222,48 @@ class ServerOptions:
         Path | None,
         Option("PEM file of certificates to trust for TLS, in addition to the system's.", "FILE"),
     ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritebackOptions:
+    """Hold the server that a run is written back to, and how.  None if not given."""
+
+    writeback: Annotated[
+        str | None,
+        Option(
+            "Then write the run back to this server, which the store mirrors:"
+            " redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password. The"
+            " writeback has the same run id.",
+            "URL",
+            group=OptionGroup.RUN,
+        ),
+    ] = None
+    server: ServerOptions
+    extent: Annotated[SectionOptions, WritebackSection]
+
+    def access(self, settings: Config, *, dry_run: bool) -> ServerAccess | None:
+        """Return the access to the server, or None if nothing is to be written back.
+
+        Raises:
+            RequestError: an option of a writeback is given without its URL.
+            SourceError: the server cannot be reached.
+        """
+        options = {**asdict(self.server), **self.extent}
+        names = [option_of(key) for key, value in options.items() if value is not None]
+        if self.writeback is None:
+            if names:
+                raise RequestError(
+                    f"{names[0]} is for a writeback: add --writeback URL", option=names[0]
+                )
+            return None
+        access = settings.writeback.access(
+            self.writeback, self.server.password_file, self.server.ca_file
+        )
+        if dry_run:
+            access.label  # noqa: B018 - it refuses a URL that cannot be used
+            return None
+        access.check()
+        return access
 
 
 @dataclass(frozen=True, slots=True)

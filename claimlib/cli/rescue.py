@@ -18,6 +18,7 @@ from claimlib.config.sections import (
     Option,
     OptionGroup,
     SnapshotSection,
+    WritebackSection,
     XautoclaimSection,
     options_of,
 )
@@ -42,6 +43,7 @@ def rescue(
     assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None,
     min_idle: Annotated[str | None, options_of(XautoclaimSection)["min_idle"]] = None,
     extent: Annotated[SectionOptions, SnapshotSection],
+    max_latency: Annotated[str | None, options_of(WritebackSection)["max_latency"]] = None,
     server: ServerOptions,
     lock: Annotated[SectionOptions, LockSection],
     run_id: RunIdOption = None,
@@ -69,8 +71,13 @@ def rescue(
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib rescue redis://HOST:PORT ./store")
     sweep = {"consumer": consumer, "assign": assign, "min_idle": min_idle}
-    settings = common.settings(snapshot=extent, xautoclaim=sweep, lock=lock)
-    reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
+    settings = common.settings(
+        snapshot=extent, xautoclaim=sweep, writeback={"max_latency": max_latency}, lock=lock
+    )
+    reading = replace(
+        settings.snapshot.reading(url, server.password_file, server.ca_file),
+        max_latency_ms=settings.writeback.max_latency_ms,
+    )
     request = replace(
         settings.xautoclaim.request(),
         stream_glob=reading.stream_glob,

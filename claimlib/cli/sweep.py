@@ -19,8 +19,10 @@ from claimlib.cli.options import (
     RunIdOption,
     ScopeOptions,
     StoreArgument,
+    WritebackOptions,
     argument,
 )
+from claimlib.cli.writeback import check_target, write_back
 from claimlib.config.sections import LockSection, Option, OptionGroup, XautoclaimSection
 from claimlib.config.settings import requests_of
 from claimlib.errors import RequestError
@@ -35,6 +37,7 @@ def xautoclaim(
     *,
     options: Annotated[SectionOptions, XautoclaimSection],
     lock: Annotated[SectionOptions, LockSection],
+    back: WritebackOptions,
     policy: Annotated[
         Path | None,
         Option(
@@ -77,8 +80,8 @@ def xautoclaim(
     common: Common,
 ) -> None:
     """Claim entries that were idle for too long, in all groups. Gives entries of the store that
-    were idle for longer than --min-idle to --consumer. The server is not changed: claimlib runs
-    STORE RUN --as-commands prints the commands for it.
+    were idle for longer than --min-idle to --consumer. The server is changed only with --writeback.
+    claimlib runs STORE RUN --as-commands prints the commands for it.
 
     Does for each group what Redis' XAUTOCLAIM does. Pending entries whose stream entry no longer
     exists are removed from the pending entries list.
@@ -93,6 +96,7 @@ def xautoclaim(
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
     from claimlib.report.runs import entry_columns, of_dry_run
     from claimlib.report.sweep import COLUMNS, POLICY_COLUMNS, of_policy, of_reply, refusals
+    from claimlib.report.writeback import with_writeback
 
     view = common.view()
     rows = view.rows(limit)
@@ -103,9 +107,10 @@ def xautoclaim(
         view.check(*entry_columns(kind))
     else:
         view.check(COLUMNS, GROUPS_COLUMNS)
-    settings = common.settings(xautoclaim=options, lock=lock)
+    settings = common.settings(xautoclaim=options, lock=lock, writeback=back.extent)
     request = requests_of(settings, policy, options)
     now_ms = None if now is None else parse_instant_ms(now)
+    access = back.access(settings, dry_run=dry_run or explain)
     look = None
     # A policy that matches no group is shown, not refused.
     if not (allow_none or (explain and policy is not None)):
@@ -120,6 +125,7 @@ def xautoclaim(
         return
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
+        check_target(opened, "xautoclaim", run_id, access)
         reply = run_xautoclaim(
             opened,
             request,
@@ -129,13 +135,14 @@ def xautoclaim(
             allow_none=allow_none,
             progress=progress,
         )
+        written = write_back(opened, "xautoclaim", reply.run_id, access, settings, progress)
         unknown = None
-        if reply.run_seq is not None:
-            unknown = only_in_store(opened, reply.run_seq, reply.counts)
+        if (last := written or reply).run_seq is not None:
+            unknown = only_in_store(opened, last.run_seq, last.counts)
         result = (
             of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
             if kind
-            else of_reply(reply, rows, opened.where, unknown)
+            else with_writeback(of_reply(reply, rows, opened.where, unknown), written)
         )
         refused = refusals(reply)
     show(result, view)

@@ -1,10 +1,12 @@
-"""The command that carries a run to the server: writeback."""
+"""The command that carries a run to the server: writeback; also at the end of other commands."""
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+from claimlib import terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
 from claimlib.cli.opening import check_local_store, opened_store
@@ -20,6 +22,13 @@ from claimlib.config.sections import LockSection, WritebackSection
 from claimlib.errors import RequestError
 from claimlib.live.address import is_server_url
 
+if TYPE_CHECKING:
+    from claimlib.commands.writeback import WritebackReply
+    from claimlib.config.settings import Config
+    from claimlib.live.access import ServerAccess
+    from claimlib.runs import Progress
+    from claimlib.store.tables import Store
+
 
 @command("writeback ./store xautoclaim:nightly-1 redis://localhost:6379/0")
 def writeback(
@@ -28,7 +37,8 @@ def writeback(
         str,
         argument(
             "RUN",
-            "The xautoclaim, xclaim or retire run: its number, command:run_id, or its run id.",
+            "The xautoclaim, xclaim, xack or retire run: its number, command:run_id, or its run"
+            " id.",
         ),
     ],
     url: Annotated[
@@ -48,14 +58,15 @@ def writeback(
     limit: LimitOption = None,
     common: Common,
 ) -> None:
-    """Make the claims and deletions of a run on the server that the store mirrors.
+    """Make the claims, deletions and acknowledgements of a run on the server that the store
+    mirrors.
 
     Changes only entries that no other client changed since the snapshot. Deletions are
     acknowledged if the server, too, no longer has the stream entry. A retired consumer is removed
     if it has nothing pending. Write each run back before the next snapshot.
     """
     from claimlib.cli.output import show
-    from claimlib.commands.writeback import DEFAULT_MAX_AGE_MS, find_written
+    from claimlib.commands.writeback import find_written
     from claimlib.commands.writeback import writeback as run_writeback
     from claimlib.report.writeback import COLUMNS, of_writeback
 
@@ -64,9 +75,7 @@ def writeback(
     if is_server_url(store) or is_server_url(run):
         raise RequestError("URL comes last: claimlib writeback ./store RUN redis://HOST:PORT")
     settings = common.settings(writeback=extent, lock=lock)
-    chosen = settings.writeback
-    access = chosen.access(url, server.password_file, server.ca_file)
-    max_age_ms = DEFAULT_MAX_AGE_MS if chosen.max_age_ms is None else chosen.max_age_ms
+    access = settings.writeback.access(url, server.password_file, server.ca_file)
     check_local_store(store, settings, writes=not dry_run)
     access.check()
     look = partial(find_written, run_name=run)
@@ -76,9 +85,71 @@ def writeback(
             run,
             access,
             run_id=run_id,
-            max_age_ms=max_age_ms,
+            max_age_ms=_max_age_ms(settings),
             dry_run=dry_run,
             progress=progress,
         )
         report = of_writeback(reply, rows)
     show(report, view)
+
+
+def _max_age_ms(settings: Config) -> int:
+    from claimlib.commands.writeback import DEFAULT_MAX_AGE_MS
+
+    chosen = settings.writeback.max_age_ms
+    return DEFAULT_MAX_AGE_MS if chosen is None else chosen
+
+
+def check_target(
+    store: Store, command: str, run_id: str | None, access: ServerAccess | None
+) -> None:
+    """Refuse a server that the run cannot be written back to, before the run begins.
+
+    Args:
+        access: the server, or None if the run is not written back.
+
+    Raises:
+        SourceMismatchError, NotAMirrorError: the store does not mirror this server.
+    """
+    from claimlib.commands.first_look import look_before_run
+    from claimlib.commands.writeback import check_server
+
+    if access is not None:
+        check = partial(check_server, server=access)
+        look_before_run(store, command=command, run_id=run_id, check=check)
+
+
+def write_back(
+    store: Store,
+    command: str,
+    run_id: str | None,
+    access: ServerAccess | None,
+    settings: Config,
+    progress: Progress,
+) -> WritebackReply | None:
+    """Write a finished run back under its run id.
+
+    Args:
+        access: the server, or None if the run is not written back.
+    """
+    from claimlib.commands.writeback import writeback as run_writeback
+
+    if access is None:
+        return None
+    key = f"{command}:{run_id}"
+    try:
+        return run_writeback(
+            store,
+            key,
+            access,
+            run_id=run_id,
+            max_age_ms=_max_age_ms(settings),
+            progress=progress,
+        )
+    except BaseException:
+        words = ("claimlib", "writeback", store.where, key, access.url, "--run-id", str(run_id))
+        terminal.say(
+            f"run {key} is done in the store, but not written back. To write it back, run:"
+            f" {shlex.join(words)}"
+        )
+        raise

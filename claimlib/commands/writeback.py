@@ -1,4 +1,4 @@
-"""Write a run back: its claims and deletions are made on the server that the store mirrors.
+"""Write a run back: its claims, deletions and acknowledgements are made on the mirrored server.
 
 The server is written while the run decides, because the outcome of each entry is part of the
 decision.  A process that is killed in between leaves claims on the server that no journal row
@@ -14,8 +14,9 @@ from functools import cached_property, partial
 from itertools import groupby
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from claimlib.commands import retire, undo, xautoclaim, xclaim
+from claimlib.commands import retire, undo, xack, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.runs import WRITEBACK, find_run, writeback_of
 from claimlib.commands.server_view import changes_since, sources_of_groups
@@ -32,16 +33,16 @@ from claimlib.errors import (
 from claimlib.live.access import ServerAccess
 from claimlib.live.cluster import Servers
 from claimlib.live.connection import Source
+from claimlib.live.pacer import LatencyLimit
 from claimlib.live.replies import time_ms
 from claimlib.live.writing import (
     IDS_PER_BATCH,
-    Acknowledgements,
+    Deletions,
     EntryBatch,
-    ExpectedEntry,
-    FencedClaims,
+    FencedBatch,
     Outcome,
+    PendingState,
     Written,
-    interleaved,
     remove_consumer,
     write_entries,
 )
@@ -72,8 +73,13 @@ DECIDED = "decided"
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
 """The counts of retired consumers that are gone on the server, and that still exist there."""
 DEFAULT_MAX_AGE_MS = 3_600_000
-_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, retire.COMMAND, undo.COMMAND)
+_COMMANDS = (
+    *(xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND),
+    *(retire.COMMAND, undo.COMMAND),
+)
 _NOT_SENT = Written(Outcome.TOUCHED)
+_ROWS_AT_ONCE = 10_000
+"""The most entries that are held as Python values, because these take ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,8 @@ def writeback(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> WritebackReply:
-    """Make the claims and deletions of a finished run on the server, and remove its retired
-    consumers there.
+    """Make the claims, deletions and acknowledgements of a finished run on the server, and remove
+    its retired consumers there.
 
     An entry that another client touched since the snapshot is left alone: see `live.writing`.
 
@@ -148,6 +154,20 @@ def writeback(
         progress=progress,
     )
     return _reply(store, done, finished)
+
+
+def check_server(begun: Begun, server: ServerAccess) -> None:
+    """Refuse a server that runs of a store cannot be written back to.
+
+    Raises:
+        NotAMirrorError, SourceMismatchError: the store does not mirror this server.
+        RequestError: it is a replica.
+        SourceError: it cannot be reached.
+    """
+    last = _checked_snapshot(begun)
+    with server.open() as servers:
+        for source in servers.nodes:
+            _check_server(begun, last, source)
 
 
 def find_written(store: Store, run_name: str) -> FinishedRun:
@@ -224,12 +244,12 @@ class _Writing:
             planned = self._planned(begun, servers)
             written = self._written(servers, planned.entries)
             removed = [_is_removed(servers, row) for row in planned.retired]
-        rows = plan.outcome_rows(_with_outcomes(planned.entries, written), planned.at_ms)
+        rows = plan.outcome_rows(written, planned.at_ms)
         claimed = rows.where(f"kind = '{Kind.MOVED}'").distinct(*GROUP, "consumer")
         before = previous.consumer_rows(claimed, begun.relation("consumers"))
         counts = {
             **dict.fromkeys(map(str, plan.OUTCOMES), 0),
-            DECIDED: len(written),
+            DECIDED: written.count(),
             CONSUMERS_REMOVED: removed.count(True),
             CONSUMERS_KEPT: removed.count(False),
         }
@@ -290,7 +310,7 @@ class _Writing:
             raise AssertionError("there is a snapshot")  # `_checked_snapshot` found it
         pending = begun.relation("pending")
         if self.finished.command == undo.COMMAND:
-            rows = plan.undone_entries(decided, pending)
+            rows = plan.undone_entries(decided, pending, IDS_PER_BATCH)
         else:
             rows = plan.entries(
                 decided,
@@ -298,6 +318,7 @@ class _Writing:
                 begun.relation("groups"),
                 pending,
                 changes_since(at, read),
+                IDS_PER_BATCH,
             )
         return _Planned(
             rows.order_by(*plan.ORDER).fetched(), retired.collect(), max(clocks.values())
@@ -374,57 +395,67 @@ class _Writing:
     def _remedy(self) -> str:
         return f"Take a new snapshot, run the {self.finished.command} again, and write that back"
 
-    def _written(self, servers: Servers, entries: Relation) -> list[Written]:
-        """Send the entries, and return what became of each, in their order."""
-        rows = entries.collect()
-        written = [_NOT_SENT] * len(rows)
-        sent = 0
+    def _written(self, servers: Servers, entries: Relation) -> Relation:
+        """Send the entries, and return them with `outcome` and `moved_ms`."""
+        rows, sent = entries.arrow(), 0
+        rest, rows = rows.filter(pc.invert(rows["is_current"])), rows.filter(rows["is_current"])
+        written = [_with_outcomes(rest, [_NOT_SENT] * rest.num_rows)]
+        limit = LatencyLimit(self.server.max_latency_ms, partial(self.tell, Phase.SEND))
         try:
-            for outcomes in write_entries(servers, _batches(rows)):
-                for place, outcome in outcomes.items():
-                    written[place] = outcome
-                sent += len(outcomes)
-                self.tell(Phase.SEND, f"{sent:,} of {len(rows):,} entries")
+            limit.wait(servers.nodes)
+            for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
+                part, became = rows.slice(first, _ROWS_AT_ONCE), list[Written]()
+                for outcomes in write_entries(servers, _batches(part)):
+                    became += outcomes
+                    sent += len(outcomes)
+                    self.tell(Phase.SEND, f"{sent:,} of {rows.num_rows:,} entries")
+                    limit.wait(servers.nodes)
+                written.append(_with_outcomes(part, became))
         except SourceUnreachableError as error:
             raise SourceUnreachableError(
-                f"{error.message}. The server has answered for {sent:,} of {len(rows):,} entries:"
-                " repeat the command, which recognizes its own claims",
+                f"{error.message}. The server has answered for {sent:,} of {rows.num_rows:,}"
+                " entries: repeat the command, which recognizes its own claims",
                 source=error.fields["source"],
             ) from error
-        return written
+        return Relation(entries.engine, Rows(pa.concat_tables(written)))
 
 
-def _batches(rows: Sequence[Record]) -> Iterator[EntryBatch]:
-    """Yield the batches of entries, those of different groups in turn."""
-    numbered = (pair for pair in enumerate(rows) if pair[1]["is_current"])
-    by_group = groupby(numbered, key=lambda pair: tuple(pair[1][name] for name in GROUP))
-    return interleaved([list(_batches_of_group(pairs)) for _, pairs in by_group])
+_SAME = (*GROUP, *plan.BATCH)
 
 
-def _batches_of_group(pairs: Iterator[tuple[int, Record]]) -> Iterator[EntryBatch]:
-    same = ("is_claim", "consumer", "delivery_count", "latest_delivery_ms")
-    for _, of_command in groupby(pairs, key=lambda pair: [pair[1][name] for name in same]):
-        of_batch = list(of_command)
-        for first in range(0, len(of_batch), IDS_PER_BATCH):
-            yield _batch(of_batch[first : first + IDS_PER_BATCH])
+def _batches(rows: pa.Table) -> Iterator[EntryBatch]:
+    """Yield the batches of entries in their order."""
+    ids, first = rows["id"].to_pylist(), 0
+    keys = zip(*(rows[name].to_pylist() for name in _SAME), strict=True)
+    for key, of_batch in groupby(keys):
+        end = first + sum(1 for _ in of_batch)
+        for start in range(first, end, IDS_PER_BATCH):
+            yield _batch(*key, ids=ids[start : min(start + IDS_PER_BATCH, end)])
+        first = end
 
 
-def _batch(pairs: Sequence[tuple[int, Record]]) -> EntryBatch:
-    row = pairs[0][1]
-    stream, group = (unspell(row[name]) for name in GROUP)
-    if not row["is_claim"]:
-        acknowledged = [ExpectedEntry(place, row["id"]) for place, row in pairs]
-        return Acknowledgements(stream, group, acknowledged)
-    entries = [
-        ExpectedEntry(place, row["id"], _unspelled(row["server_consumer"]), row["server_count"])
-        for place, row in pairs
-    ]
-    consumer, latest_ms = unspell(row["consumer"]), row["latest_delivery_ms"]
-    return FencedClaims(stream, group, consumer, row["delivery_count"], latest_ms, entries)
+def _batch(
+    stream: str,
+    group: str,
+    is_claim: bool,
+    is_ack: bool,
+    consumer: str | None,
+    count: int | None,
+    latest_ms: int,
+    server_consumer: str | None,
+    server_count: int | None,
+    *,
+    ids: Sequence[str],
+) -> EntryBatch:
+    names = unspell(stream), unspell(group)
+    if not (is_claim or is_ack):
+        return Deletions(*names, ids)
+    expected, claimed = _state(server_consumer, server_count), _state(consumer, count)
+    return FencedBatch(*names, ids, expected, latest_ms, claimed)
 
 
-def _unspelled(name: str | None) -> bytes | None:
-    return None if name is None else unspell(name)
+def _state(consumer: str | None, count: int | None) -> PendingState | None:
+    return None if consumer is None or count is None else PendingState(unspell(consumer), count)
 
 
 def _is_removed(servers: Servers, row: Record) -> bool:
@@ -432,11 +463,10 @@ def _is_removed(servers: Servers, row: Record) -> bool:
     return remove_consumer(servers.source_of(stream), stream, group, consumer)
 
 
-def _with_outcomes(entries: Relation, written: Sequence[Written]) -> Relation:
+def _with_outcomes(entries: pa.Table, written: Sequence[Written]) -> pa.Table:
     outcomes = pa.array([str(entry.outcome) for entry in written], pa.string())
     moved_ms = pa.array([entry.delivery_time_ms for entry in written], pa.int64())
-    table = entries.arrow().append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
-    return Relation(entries.engine, Rows(table))
+    return entries.append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
 
 
 def _checked_snapshot(begun: Begun) -> LastSnapshot:

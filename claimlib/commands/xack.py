@@ -1,4 +1,4 @@
-"""XACK over a store that mirrors no server: ids leave the pending entries lists, in one run."""
+"""XACK over a store: ids leave the pending entries lists, in one run."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def xack(
     *,
     run_id: str | None = None,
     dry_run: bool = False,
+    to_write_back: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
     """Remove ids from the pending entries lists, regardless of their owner and of whether the
@@ -67,10 +68,12 @@ def xack(
             it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         dry_run: decide and show, and write nothing.
+        to_write_back: accept a store that mirrors a server, because `writeback` follows.
         progress: told each phase as it begins, and again with each new detail.
 
     Raises:
-        SourceMismatchError: the store mirrors a server: its next snapshot would bring the ids back.
+        SourceMismatchError: the store mirrors a server, whose next snapshot would bring the ids
+            back.
         RequestError: a request cannot be used, or its group is unknown (`groups` are those); then
             none of them is done.
         DuplicateRowsError: pending has two rows of one id that is named.
@@ -81,7 +84,8 @@ def xack(
     checked = ACKS.checked(table_of(store, requests, ack_table))
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
-        _refuse_mirror(begun)
+        if not to_write_back:
+            _refuse_mirror(begun)
         groups = known(begun)
         acks = bulk.acks(checked, groups, None)
         bulk_requests = BulkRequests.of(acks, bulk.ACK_KINDS, looks=False)
@@ -113,7 +117,8 @@ def _refuse_mirror(begun: Begun) -> None:
     if server is not None:
         raise SourceMismatchError(
             f"the store {begun.store.where} mirrors the server {server}: the next snapshot would"
-            " make the ids pending again. Acknowledge them on the server, with XACK",
+            f" make the ids pending again. Add --writeback redis://{server}, which acknowledges"
+            " them there, too",
             kept=server,
         )
 

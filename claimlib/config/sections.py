@@ -355,6 +355,17 @@ class WritebackSection(Section):
             group=OptionGroup.RUN,
         ),
     ] = 500
+    max_latency_ms: Annotated[
+        Annotated[_Duration, Field(gt=0)],
+        Field(alias="max_latency"),
+        Option(
+            "Pause a writeback while the server takes longer than DURATION (as in 20ms) to answer;"
+            " stop after five minutes.",
+            "DURATION",
+            unset="no limit",
+            group=OptionGroup.RUN,
+        ),
+    ] = None
 
     def access(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerAccess:
         """Return the access to a server, which needs the extra `redis`."""
@@ -363,6 +374,7 @@ class WritebackSection(Section):
         return ServerAccess(
             url,
             max_commands_per_second=self.max_commands_per_second,
+            max_latency_ms=self.max_latency_ms,
             password_file=password_file,
             ca_file=ca_file,
         )

@@ -140,6 +140,24 @@ def autoclaim_all(
     return ServerAnswer(now_ms, min_idle_ms, consumer, groups)
 
 
+def copy_server(source: redis.Redis, target: redis.Redis) -> None:
+    """Copy all keys of a server to an empty one, with their consumer groups and times."""
+    for key in source.scan_iter():
+        content: Any = source.dump(key)
+        target.restore(key, 0, content)
+
+
+def read_groups(client: redis.Redis) -> dict[Key, Group]:
+    """Return the state of all groups of a server that nobody else uses."""
+    script = "return redis.call('XINFO', 'STREAM', KEYS[1], 'FULL', 'COUNT', 0)"
+    groups = {}
+    for stream in client.scan_iter(_type="STREAM"):
+        info: Any = client.eval(script, 1, stream)
+        states = map(group_state, dict(_pairs(info))[b"groups"])
+        groups.update({(stream, name): state for name, state in states})
+    return groups
+
+
 def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, GroupAnswer]]:
     states_before, states_after = dict(map(group_state, before)), dict(map(group_state, after))
     for name, claimed_by_call, deleted_by_call in loops:

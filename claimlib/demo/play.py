@@ -23,8 +23,8 @@ from typing import IO, TYPE_CHECKING
 from claimlib import process, terminal
 from claimlib.commands.runs import find_run
 from claimlib.demo import workload
-from claimlib.demo.oracle import ServerAnswer, autoclaim_all
-from claimlib.demo.proof import Proof, prove
+from claimlib.demo.oracle import ServerAnswer, autoclaim_all, copy_server, read_groups
+from claimlib.demo.proof import Proof, differences_of_servers, prove
 from claimlib.demo.story import Story, of_answer, of_workload
 from claimlib.errors import ClaimlibError, RequestError
 from claimlib.session import SHORT_LIVED, open_session
@@ -60,18 +60,21 @@ def play(command: Command, folder: Path, entries: int) -> int:
     first, copies = _emptied(folder)
     story = Story()
     claimlib = partial(_claimlib, story, command)
-    with valkey_server() as server:
+    with valkey_server() as server, valkey_server() as second:
         sweep_ms = _capture_stalled_work(story, claimlib, server, first, entries)
         with _submitted(story, first) as job:
-            answer = _let_all_claim(story, claimlib, server, copies, sweep_ms)
+            answer = _let_server_claim(story, claimlib, server, second, copies, sweep_ms)
+            # Once Spark runs in this process, it executes all commands.
+            proofs = {"embedded": _swept(story, claimlib, "embedded", copies["embedded"], answer)}
+            _close_the_loop(story, claimlib, server, copies["embedded"], answer)
+            proofs["spark"] = _swept(story, claimlib, "spark", copies["spark"], answer)
             with story.step("Meanwhile the job has run: its report"):
                 story.tell(
                     "By the job's settings: idle for longer than 15m, at the time of the snapshot."
                     " The proof ran as the server did, and later, so its counts differ."
                 )
                 _show(job)
-    with story.step("Every fact of the end states is compared"):
-        proofs = {engine: _compared(engine, store, answer) for engine, store in copies.items()}
+    with story.step("Every fact of the end states was compared"):
         story.proof(proofs)
     story.times()
     story.verdict(proofs)
@@ -93,39 +96,82 @@ def _capture_stalled_work(
     return stalled.sweep_ms
 
 
-def _let_all_claim(
+def _let_server_claim(
     story: Story,
     claimlib: Callable[..., None],
     server: Server,
+    second: Server,
     copies: Mapping[str, Path],
     sweep_ms: int,
 ) -> ServerAnswer:
-    """Run the same claim on the server and with each engine; return the server's answer.
-
-    All of them use the same instant.
+    """Take a snapshot of the server, and let a copy of the server claim; return its answer.
 
     Args:
+        second: an empty server.
         copies: by name of an engine, the store that it sweeps.
     """
     with story.step("The proof: all clients stopped, another snapshot, two copies of the store"):
         _check_alone(server)
-        original, *others = copies.values()
-        claimlib("init", str(original))
-        claimlib("snapshot", server.url, str(original))
+        store, *others = copies.values()
+        claimlib("init", str(store))
+        claimlib("snapshot", server.url, str(store))
         for other in others:
-            story.command(["cp", "-r", str(original), str(other)])
-            shutil.copytree(original, other)
-    with story.step("The server runs its own loops, in one Lua script"), _client(server) as client:
+            story.command(["cp", "-r", str(store), str(other)])
+            shutil.copytree(store, other)
+    with (
+        story.step("A second server, a copy of the first, runs its own loops, in one Lua script"),
+        _client(server) as original,
+        _client(second) as client,
+    ):
+        copy_server(original, client)
         answer = autoclaim_all(client, consumer=_CONSUMER.encode(), idle_since_ms=sweep_ms)
         story.tell(of_answer(answer))
-    for engine, store in copies.items():
-        with story.step(f"The same with the {engine} engine, at that time, by the server's rule"):
-            claimlib(
-                *("xautoclaim", str(store), "--engine", engine, "--consumer", _CONSUMER),
-                *("--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
-                *("--idle-rule", "server", "--now", str(answer.now_ms), "--limit", "3"),
-            )
     return answer
+
+
+def _swept(
+    story: Story, claimlib: Callable[..., None], engine: str, store: Path, answer: ServerAnswer
+) -> Proof:
+    """Run the claim of the second server on a store, at the same instant, and compare both."""
+    with story.step(f"The same with the {engine} engine, at that time, by the server's rule"):
+        claimlib(
+            *("xautoclaim", str(store), "--engine", engine, "--consumer", _CONSUMER),
+            *("--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
+            *("--idle-rule", "server", "--now", str(answer.now_ms), "--limit", "3"),
+        )
+        return _compared(engine, store, answer)
+
+
+def _close_the_loop(
+    story: Story,
+    claimlib: Callable[..., None],
+    server: Server,
+    store: Path,
+    answer: ServerAnswer,
+) -> None:
+    """Write the claims back to the first server, let their consumer work, and look again.
+
+    Raises:
+        ClaimlibError: the first server then differs from the second, or an entry is still stalled.
+    """
+    place, run = str(store), f"xautoclaim:{_RUN_ID}"
+    with story.step("The claims are written back to the first server"), _client(server) as client:
+        claimlib("writeback", place, run, server.url, "--run-id", _RUN_ID, "--limit", "3")
+        groups = read_groups(client)
+        if differences := differences_of_servers(answer, groups):
+            raise ClaimlibError(f"{len(differences)} entries differ, first: {differences[0]}")
+        pending = sum(len(group.pending) for group in groups.values())
+        story.tell(f"Both servers have the same {pending:,} pending entries, owners and counts.")
+    with story.step(f"{_CONSUMER} reads its entries and acknowledges them"):
+        with _client(server) as client:
+            done = workload.work_off(client, groups, _CONSUMER)
+        story.tell(f"XREADGROUP from id 0 and XACK, group by group: {done:,} entries.")
+    with story.step("A new snapshot has nothing stalled"):
+        claimlib("snapshot", server.url, place)
+        claimlib(
+            *("xpending", place, "--fail-on-stalled", f"{answer.min_idle_ms}ms"),
+            *("--now", str(answer.now_ms), "--limit", "3"),
+        )
 
 
 def _emptied(folder: Path) -> tuple[Path, dict[str, Path]]:

@@ -15,7 +15,7 @@ from claimlib.demo.oracle import GroupAnswer, Key, ServerAnswer
 from claimlib.engine.relation import Record, Relation
 from claimlib.runs import FinishedRun
 from claimlib.semantics.ids import StreamId, from_bigint
-from claimlib.semantics.model import PendingEntry
+from claimlib.semantics.model import Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
@@ -117,6 +117,32 @@ def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
         ),
         groups=_groups_by_outcome(server.groups.values()),
     )
+
+
+def differences_of_servers(
+    server: ServerAnswer, other: Mapping[Key, Group]
+) -> tuple[Difference, ...]:
+    """Return the pending entries that a server after its loops and another server do not both have
+    with the same owner and delivery count.
+
+    Args:
+        other: the groups of the other server, which stands for the store in a difference.
+    """
+    left = _owners({key: answer.after for key, answer in server.groups.items()})
+    right = _owners(other)
+    return tuple(
+        Difference("owner and count", subject, left.get(subject), right.get(subject))
+        for subject in sorted(left.keys() | right.keys())
+        if left.get(subject) != right.get(subject)
+    )
+
+
+def _owners(groups: Mapping[Key, Group]) -> dict[Subject, object]:
+    return {
+        _entry(spell(stream), spell(group), entry.id): (entry.consumer, entry.delivery_count)
+        for (stream, group), state in groups.items()
+        for entry in state.pending
+    }
 
 
 def _subjects(what: str, of_server: Facts, of_store: Facts) -> set[Subject]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,6 +130,22 @@ def drive(
         consumers=sum(len(plan.groups) for plan in plans) * len((*_LIVING, *_DYING, _STANDBY)),
         died=sum(stream.died for stream in runs),
     )
+
+
+def work_off(client: redis.Redis, groups: Iterable[tuple[bytes, bytes]], consumer: str) -> int:
+    """Read what a consumer has pending, and acknowledge it; return the number of entries."""
+    done = 0
+    for stream, group in groups:
+        while ids := _pending_ids(client, stream, group, consumer):
+            done += client.xack(stream, group, *ids)
+    return done
+
+
+def _pending_ids(client: redis.Redis, stream: bytes, group: Any, consumer: str) -> list[bytes]:
+    streams: dict[Any, Any] = {stream: "0"}
+    reply: Any = client.xreadgroup(group, consumer, streams, count=_ADD_PAGE)
+    ((_, entries),) = reply
+    return [entry_id for entry_id, _ in entries]
 
 
 class _Stream:

@@ -40,6 +40,8 @@ class ServerAccess:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS, of a server or of any node of a
             cluster; or `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]`.
         max_commands_per_second: how fast to each server; see `live.pacer`.
+        max_latency_ms: a writeback pauses while the server takes longer to answer.  None means
+            that there is no limit.
         password_file: read once, by the first connection.  None means the environment variable
             REDIS_PASSWORD, if it is set.
         ca_file: certificates to trust for TLS besides the system's.  None means no others.
@@ -51,6 +53,7 @@ class ServerAccess:
 
     url: str = field(kw_only=False)
     max_commands_per_second: float = DEFAULT_COMMANDS_PER_SECOND
+    max_latency_ms: int | None = None
     password_file: Path | None = None
     ca_file: Path | None = None
     _password: _Password = field(init=False, repr=False, compare=False)

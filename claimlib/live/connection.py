@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, Unpack
@@ -95,6 +96,8 @@ class Source:
         label: `host:port/db`, without credentials.
         server: What the server is, as it said when the source was opened.
         commands_sent: How many commands were sent, those around transactions included.
+        latency_s: Seconds to the last answer; of commands sent together the longest time between
+            two answers.
     """
 
     def __init__(self, address: Address, wire: _Wire, pacer: Pacer) -> None:
@@ -102,6 +105,7 @@ class Source:
         self.label = address.label
         self.server = ServerState()
         self.commands_sent = 0
+        self.latency_s = 0.0
         self._wire = wire
         self._pacer = pacer
         self._usable = True
@@ -197,11 +201,16 @@ class Source:
         self.commands_sent += len(commands)
         self._usable = False  # until every reply is read: also if we are interrupted meanwhile
         try:
+            times = [self._pacer.clock()]
             self._wire.send_packed_command(self._wire.pack_commands(commands))
-            replies = [self._read() for _ in commands]
+            replies = []
+            for _ in commands:
+                replies.append(self._read())
+                times.append(self._pacer.clock())
         except RedisError as error:
             raise transport_fault(self.label, error) from error
         self._usable = True
+        self.latency_s = max((after - before for before, after in pairwise(times)), default=0.0)
         return replies
 
     def _read(self) -> Any:

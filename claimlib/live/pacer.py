@@ -1,11 +1,20 @@
-"""Keeps the reader from asking a server more often than its owner allows."""
+"""Keep claimlib from sending more to a server, or sending it faster, than its owner allows."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from claimlib.errors import RequestError
+from claimlib.errors import RequestError, SourceUnreachableError
+from claimlib.times import format_duration_ms
+
+if TYPE_CHECKING:
+    from claimlib.live.connection import Source
+
+_PAUSE_S = 0.5
+_MAX_PAUSES = 600
+"""The most pauses in a row: five minutes."""
 
 
 class Pacer:
@@ -33,13 +42,59 @@ class Pacer:
                 max_commands_per_second=max_per_second,
             )
         self._interval_s = 0.0 if max_per_second is None else 1.0 / max_per_second
-        self._clock = clock
+        self.clock = clock
         self._sleep = sleep
         self._free_at = clock()
 
     def wait_for(self, commands: int) -> None:
         """Waits until so many commands may be sent together."""
-        now = self._clock()
+        now = self.clock()
         if now < self._free_at:
             self._sleep(self._free_at - now)
         self._free_at = max(self._free_at, now) + commands * self._interval_s
+
+
+class LatencyLimit:
+    """Pause while a server takes too long to answer.
+
+    Args:
+        max_latency_ms: the longest time to an answer, or None: there is no limit.
+        tell: called with a text for each pause.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        max_latency_ms: int | None,
+        tell: Callable[[str], None],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._max_ms = max_latency_ms
+        self._tell = tell
+        self._sleep = sleep
+
+    def wait(self, sources: Iterable[Source]) -> None:
+        """Return at once if the last answers of each server came in time; else pause, and ask it
+        for TIME, until it comes in time.
+
+        Raises:
+            SourceUnreachableError: it has not after five minutes.
+        """
+        if self._max_ms is not None:
+            for source in sources:
+                self._wait_for(source, self._max_ms)
+
+    def _wait_for(self, source: Source, max_ms: int) -> None:
+        limit = f"more than --max-latency {format_duration_ms(max_ms)}"
+        for _ in range(_MAX_PAUSES):
+            if (latency_ms := source.latency_s * 1000) <= max_ms:
+                return
+            self._tell(f"paused: {source.label} took {latency_ms:.1f} ms to answer, {limit}")
+            self._sleep(_PAUSE_S)
+            source.call("TIME")
+        raise SourceUnreachableError(
+            f"{source.label} has taken {limit} to answer, for {_MAX_PAUSES * _PAUSE_S / 60:.0f}"
+            " minutes",
+            source=source.label,
+        )

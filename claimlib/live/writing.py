@@ -22,11 +22,11 @@ confines the user to some streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claimlib.errors import ClaimlibError, SourceError, WrongTypeError
 from claimlib.live.cluster import Servers
@@ -37,11 +37,10 @@ from claimlib.live.vanished import SlotMovedError, VanishedError
 if TYPE_CHECKING:
     from claimlib.live.faults import Word
 
-_T = TypeVar("_T")
-
 IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
-_BATCHES_PER_PIPELINE = 10
+BATCHES_PER_PIPELINE = 3
+"""The scripts sent at once.  A server may run all of them before it serves another client."""
 
 
 class Outcome(StrEnum):
@@ -49,7 +48,7 @@ class Outcome(StrEnum):
 
     MOVED: it belongs to the consumer, with the delivery count; ACKNOWLEDGED: XACK removed it;
     TOUCHED: it is pending, but not as the snapshot read it, and was left alone; GONE: it is not
-    pending.
+    pending, also because XCLAIM removed it, as the stream entry was deleted since.
     """
 
     MOVED = "moved"
@@ -69,27 +68,6 @@ class Written(NamedTuple):
     delivery_time_ms: int | None = None
 
 
-class ExpectedEntry(NamedTuple):
-    """Hold a pending entry as the server is expected to have it.
-
-    Attributes:
-        place: the caller's number of the entry.
-        owner, delivery_count: None if the entry is not expected to be pending.
-    """
-
-    place: int
-    id: str
-    owner: bytes | None = None
-    delivery_count: int | None = None
-
-    @property
-    def state(self) -> tuple[Word, Word, Word]:
-        """Return the arguments of a script.  No server has a delivery count of -1."""
-        if self.owner is None or self.delivery_count is None:
-            return (self.id, b"", -1)
-        return (self.id, self.owner, self.delivery_count)
-
-
 _CODES = {
     -1: Written(Outcome.TOUCHED),
     -2: Written(Outcome.GONE),
@@ -97,46 +75,85 @@ _CODES = {
 }
 """The outcomes by what a script returns.  For a moved entry it returns its delivery time."""
 
-# ARGV: group, consumer, delivery count, latest delivery time; id, owner and count of each entry.
-# XRANGE comes first because XCLAIM removes an entry that the stream lacks.
-_CLAIM = """
-local stream, group, consumer, count = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local latest, states = tonumber(ARGV[4]), {}
-for i = 5, #ARGV, 3 do
-  states[i] = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1] or false
+# ARGV: group, latest delivery time; the consumer that receives entries, with the delivery count;
+# the consumer that has them, with the delivery count (-1: none has); ids, in order.
+# A page of XPENDING costs far less than a call for each id.  If the consumer has other entries
+# between the ids, the pages become smaller.
+_FENCE = """
+local stream, group, latest = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local consumer, count, owner, owner_count = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local states, places, outcomes = {}, {}, {}
+for i = 7, #ARGV do places[ARGV[i]] = i end
+local i, size = 7, #ARGV - 6
+while i <= #ARGV and owner_count >= 0 do
+  local last = i
+  local rows = redis.call('XPENDING', stream, group, ARGV[i], ARGV[#ARGV], size, owner)
+  for _, row in ipairs(rows) do
+    last = places[row[1]] or last
+    states[row[1]] = row
+  end
+  if #rows < size then break end
+  size = math.min(2 * (last - i + 1), #ARGV - last)
+  i = last + 1
+end
+for i = 7, #ARGV do
+  local id = ARGV[i]
+  states[id] = states[id] or redis.call('XPENDING', stream, group, id, id, 1)[1]
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now <= latest then
   return redis.error_reply('ERR the clock of the server is behind the time of the snapshot')
 end
-local outcomes, places = {}, {}
+local function is_expected(state)
+  return now - state[3] <= latest and state[2] == owner and state[4] == owner_count
+end
+"""
+
+# XCLAIM removes an entry that the stream lacks, and does not return its id.
+_CLAIM = (
+    _FENCE
+    + """
 local words = {'XCLAIM', stream, group, consumer, string.format('%.0f', now - latest)}
-for i = 5, #ARGV, 3 do
-  local id, state, outcome = ARGV[i], states[i], -1
+for i = 7, #ARGV do
+  local state, outcome = states[ARGV[i]], -1
   if not state then
     outcome = -2
-  else
-    local delivered = now - state[3]
-    if delivered > latest then
-      if state[2] == consumer and state[4] == tonumber(count) then outcome = delivered end
-    elseif state[2] == ARGV[i + 1] and state[4] == tonumber(ARGV[i + 2])
-        and #redis.call('XRANGE', stream, id, id) > 0 then
-      words[#words + 1] = id
-      places[id] = #outcomes + 1
-    end
+  elseif is_expected(state) then
+    outcome = -2
+    words[#words + 1] = ARGV[i]
+  elseif now - state[3] > latest and state[2] == consumer and state[4] == tonumber(count) then
+    outcome = now - state[3]
   end
-  outcomes[#outcomes + 1] = outcome
+  outcomes[i - 6] = outcome
 end
 if #words > 5 then
   words[#words + 1], words[#words + 2], words[#words + 3] = 'RETRYCOUNT', count, 'JUSTID'
-  for _, id in ipairs(redis.call(unpack(words))) do outcomes[places[id]] = now end
+  for _, id in ipairs(redis.call(unpack(words))) do outcomes[places[id] - 6] = now end
 end
 return outcomes
 """
+)
+
+_ACKNOWLEDGE = (
+    _FENCE
+    + """
+for i = 7, #ARGV do
+  local state, outcome = states[ARGV[i]], -1
+  if not state then
+    outcome = -2
+  elseif is_expected(state) then
+    redis.call('XACK', stream, group, ARGV[i])
+    outcome = -3
+  end
+  outcomes[i - 6] = outcome
+end
+return outcomes
+"""
+)
 
 # ARGV: group, ids.
-_ACKNOWLEDGE = """
+_ACKNOWLEDGE_DELETED = """
 local outcomes = {}
 for i = 2, #ARGV do
   local id, outcome = ARGV[i], -1
@@ -162,55 +179,60 @@ REMOVE_IF_IDLE = (
 consumer.  XGROUP DELCONSUMER alone drops what the consumer has pending."""
 
 
+class PendingState(NamedTuple):
+    """Hold the consumer that has pending entries, and their delivery count."""
+
+    consumer: bytes
+    delivery_count: int
+
+
+_NOT_PENDING = PendingState(b"", -1)
+
+
 @dataclass(frozen=True, slots=True)
-class FencedClaims:
-    """State claims of one group for one consumer, with one delivery count.
+class FencedBatch:
+    """State claims or acknowledgements of entries of one group that are in one state.
 
     Attributes:
+        ids: in order.
+        expected: as the server is expected to have them; None means that they are not pending.
         latest_delivery_ms: entries that were delivered later are left alone.
+        claimed: as the server has them then; None means that they are acknowledged.
     """
 
     stream: bytes
     group: bytes
-    consumer: bytes
-    delivery_count: int
+    ids: Sequence[str]
+    expected: PendingState | None
     latest_delivery_ms: int
-    entries: Sequence[ExpectedEntry]
+    claimed: PendingState | None
 
     def words(self) -> list[Word]:
         """Return the command."""
-        fixed = (self.group, self.consumer, self.delivery_count, self.latest_delivery_ms)
-        states = chain.from_iterable(entry.state for entry in self.entries)
-        return ["EVAL", _CLAIM, 1, self.stream, *fixed, *states]
+        script = _ACKNOWLEDGE if self.claimed is None else _CLAIM
+        states = (*(self.claimed or _NOT_PENDING), *(self.expected or _NOT_PENDING))
+        fixed = (self.group, self.latest_delivery_ms, *states)
+        return ["EVAL", script, 1, self.stream, *fixed, *self.ids]
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledgements:
+class Deletions:
     """State acknowledgements of entries of one group that their stream no longer has."""
 
     stream: bytes
     group: bytes
-    entries: Sequence[ExpectedEntry]
+    ids: Sequence[str]
 
     def words(self) -> list[Word]:
         """Return the command."""
-        ids = (entry.id for entry in self.entries)
-        return ["EVAL", _ACKNOWLEDGE, 1, self.stream, self.group, *ids]
+        return ["EVAL", _ACKNOWLEDGE_DELETED, 1, self.stream, self.group, *self.ids]
 
 
-EntryBatch = FencedClaims | Acknowledgements
+EntryBatch = FencedBatch | Deletions
 
 
-def interleaved(by_group: Iterable[Sequence[_T]]) -> Iterator[_T]:
-    """Yield the first item of each group, then the second of each, and so on."""
-    rounds = zip_longest(*by_group, fillvalue=None)
-    return (item for items in rounds for item in items if item is not None)
-
-
-def write_entries(
-    servers: Servers, batches: Iterable[EntryBatch]
-) -> Iterator[Mapping[int, Written]]:
-    """Send batches, and yield what became of their entries, by their places.
+def write_entries(servers: Servers, batches: Iterable[EntryBatch]) -> Iterator[list[Written]]:
+    """Send batches, and yield what became of their entries, in order.
 
     A batch whose stream has moved to another master of a cluster is sent to that one, once.
 
@@ -219,45 +241,42 @@ def write_entries(
             stays; a repeat recognizes its own claims by owner, delivery count and delivery time.
     """
     rest = iter(batches)
-    while pipeline := list(islice(rest, _BATCHES_PER_PIPELINE)):
-        moved: list[EntryBatch] = []
-        yield from _outcomes(servers, pipeline, moved)
+    while pipeline := list(islice(rest, BATCHES_PER_PIPELINE)):
+        replies = _replies(servers, pipeline)
+        moved = [n for n, reply in enumerate(replies) if isinstance(reply, SlotMovedError)]
         if moved:
             servers.slot_map()
-            yield from _outcomes(servers, moved, None)
+            again = _replies(servers, [pipeline[n] for n in moved])
+            for n, reply in zip(moved, again, strict=True):
+                replies[n] = reply
+        yield [
+            written
+            for batch, reply in zip(pipeline, replies, strict=True)
+            for written in _written(servers.source_of(batch.stream), batch, reply)
+        ]
 
 
-def _outcomes(
-    servers: Servers, batches: Sequence[EntryBatch], moved: list[EntryBatch] | None
-) -> Iterator[Mapping[int, Written]]:
-    """Send each batch to the server of its stream, and yield the outcomes of each server.
-
-    Args:
-        moved: gets the batches whose streams the server no longer has; None: they are an error.
-    """
-    by_source: dict[Source, list[EntryBatch]] = {}
-    for batch in batches:
-        by_source.setdefault(servers.source_of(batch.stream), []).append(batch)
-    for source, own in by_source.items():
-        outcomes: dict[int, Written] = {}
-        for batch, reply in zip(own, source.pipeline([b.words() for b in own]), strict=True):
-            if moved is not None and isinstance(reply, SlotMovedError):
-                moved.append(batch)
-                continue
-            entries = zip(batch.entries, _written(source, batch, reply), strict=True)
-            outcomes |= {entry.place: written for entry, written in entries}
-        yield outcomes
+def _replies(servers: Servers, batches: Sequence[EntryBatch]) -> list[Any]:
+    """Send each batch to the server of its stream, and return the replies in order."""
+    by_source: dict[Source, list[int]] = {}
+    for number, batch in enumerate(batches):
+        by_source.setdefault(servers.source_of(batch.stream), []).append(number)
+    replies: dict[int, Any] = {}
+    for source, numbers in by_source.items():
+        words = [batches[number].words() for number in numbers]
+        replies |= zip(numbers, source.pipeline(words), strict=True)
+    return [replies[number] for number in range(len(batches))]
 
 
 def _written(source: Source, batch: EntryBatch, reply: Any) -> list[Written]:
     if isinstance(reply, VanishedError | WrongTypeError):  # there is no such group any more
-        return [_CODES[-2]] * len(batch.entries)
+        return [_CODES[-2]] * len(batch.ids)
     if isinstance(reply, ClaimlibError):
         raise reply
     with understood(source.label, "EVAL"):
         return [
             Written(Outcome.MOVED, code) if code >= 0 else _CODES[code]
-            for code in (int(code) for code in reply)
+            for _, code in zip(batch.ids, reply, strict=True)
         ]
 
 

@@ -8,15 +8,20 @@ from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_text_sql
 from claimlib.schema import Kind
 
 CLAIMING = (Kind.CLAIMED, Kind.FORCED)
-WRITTEN = (*CLAIMING, Kind.DELETED, Kind.RESTORED)
+WRITTEN = (*CLAIMING, Kind.DELETED, Kind.ACKED, Kind.RESTORED)
 """The kinds of journal rows whose entries are written back."""
 JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 """The kinds of journal rows that state the requests of a run."""
 _ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
-_BATCH = (*GROUP, "NOT is_claim", "consumer", "delivery_count", "latest_delivery_ms")
-ORDER = (*_BATCH, *ID_ORDER)
-"""The order in which entries of one batch are neighbors."""
+BATCH = (
+    *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
+    *("server_consumer", "server_count"),
+)
+"""The columns in which entries of a group are equal that are sent together."""
+_IN_GROUP = (*BATCH, *ID_ORDER)
+ORDER = ("turn", *GROUP, *_IN_GROUP)
+"""The order in which groups take turns, and entries of one batch are neighbors."""
 
 # The millisecond of the snapshot itself counts as after it.  A minimum idle time of 0 is no
 # condition, so the time for which the run computed idle times does not matter then.
@@ -27,15 +32,21 @@ _LATEST_DELIVERY_MS = (
 
 
 def entries(
-    decided: Relation, requests: Relation, groups: Relation, pending: Relation, changes: Relation
+    decided: Relation,
+    requests: Relation,
+    groups: Relation,
+    pending: Relation,
+    changes: Relation,
+    per_turn: int,
 ) -> Relation:
-    """Return one row per entry that a run claimed or deleted.
+    """Return one row per entry that a run claimed, acknowledged or deleted.
 
-    Columns: stream, consumer_group, id_ms, id_seq, `id` (text), `is_claim`; `consumer`,
-    `delivery_time_ms` and `delivery_count` as the run set them (null for a deletion); `from_*` (the
-    entry in the store now); `server_consumer` and `server_count` (the entry on the server, null if
-    it was not pending); `latest_delivery_ms` (an entry that was delivered later is left alone);
-    `is_current` (False if another writer changed the entry in the store since).
+    Columns: stream, consumer_group, id_ms, id_seq, `id` (text), `is_claim`, `is_ack` (false for a
+    claim and for a deletion); `consumer`, `delivery_time_ms` and `delivery_count` as the run set
+    them (null unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
+    `server_count` (the entry on the server, null if it was not pending); `latest_delivery_ms` (an
+    entry that was delivered later is left alone); `is_current` (False if another writer changed the
+    entry in the store since); `turn` (of the group, from 0).
 
     Args:
         decided: the journal rows of `WRITTEN` kinds that were applied.
@@ -43,8 +54,9 @@ def entries(
         groups: the table, with the snapshot times that the run was decided from.
         pending: the table.
         changes: `server_view.changes_since` up to the run.
+        per_turn: the number of entries of a group before another group takes its turn.
     """
-    return decided.sql(
+    rows = decided.sql(
         f"""
         WITH e AS (
             SELECT *, ({_IS_CLAIM}) AS is_claim FROM {{this}} AS this
@@ -64,6 +76,7 @@ def entries(
         )
         SELECT e.stream, e.consumer_group, e.id_ms, e.id_seq,
             {id_text_sql("e.id_ms", "e.id_seq")} AS id, e.is_claim,
+            e.kind = '{Kind.ACKED}' AS is_ack,
             e.consumer, e.delivery_time_ms, e.delivery_count,
             CASE WHEN e.is_claim THEN e.consumer ELSE e.from_consumer END AS from_consumer,
             CASE WHEN e.is_claim THEN e.delivery_time_ms ELSE e.from_delivery_time_ms END
@@ -85,9 +98,15 @@ def entries(
         pending=pending,
         changes=changes,
     )
+    return _in_turns(rows, per_turn)
 
 
-def undone_entries(restored: Relation, pending: Relation) -> Relation:
+def _in_turns(entries: Relation, per_turn: int) -> Relation:
+    in_group = f"row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY {', '.join(_IN_GROUP)})"
+    return entries.select("*", f"({in_group} - 1) DIV {per_turn:d} AS turn")
+
+
+def undone_entries(restored: Relation, pending: Relation, per_turn: int) -> Relation:
     """Return one row per entry that an undo gave back, with the columns of `entries`.
 
     The server has the entry as the writeback of the undone run left it.
@@ -95,16 +114,17 @@ def undone_entries(restored: Relation, pending: Relation) -> Relation:
     Args:
         restored: the journal rows of kind `restored` that were applied.
         pending: the table.
+        per_turn: see `entries`.
     """
     state = ("consumer", "delivery_time_ms", "delivery_count")
     now = ", ".join(f"{name} AS now_{name}" for name in state)
     is_now = " AND ".join(f"e.{name} = now_{name}" for name in state)
-    return restored.sql(
+    rows = restored.sql(
         f"""
         WITH p AS (SELECT DISTINCT {_ENTRY}, {now} FROM {{pending}} AS pending)
         SELECT e.stream, e.consumer_group, e.id_ms, e.id_seq,
             {id_text_sql("e.id_ms", "e.id_seq")} AS id, true AS is_claim,
-            {", ".join(f"e.{name}" for name in state)},
+            false AS is_ack, {", ".join(f"e.{name}" for name in state)},
             {", ".join(f"e.{name} AS from_{name}" for name in state)},
             from_consumer AS server_consumer, from_delivery_count AS server_count,
             from_delivery_time_ms AS latest_delivery_ms, now_consumer IS NOT NULL AS is_current
@@ -112,6 +132,7 @@ def undone_entries(restored: Relation, pending: Relation) -> Relation:
         """,
         pending=pending,
     )
+    return _in_turns(rows, per_turn)
 
 
 def _same_entry(other: str) -> str:

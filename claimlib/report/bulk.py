@@ -168,10 +168,11 @@ def _of_retired(reply: BulkReply) -> Iterable[str]:
     removed = reply.counts["retired"]
     who = f": {names}" if removed == number else ""
     was, were = ("would be", "would be") if reply.dry_run else ("was", "were")
+    only = "only a writeback removes"
     yield from counted(
         removed,
-        f"consumer {was} removed from the store{who}; on a mirrored server it still exists",
-        f"consumers {were} removed from the store{who}; on a mirrored server they still exist",
+        f"consumer {was} removed from the store{who}; {only} it on a server",
+        f"consumers {were} removed from the store{who}; {only} them on a server",
     )
     yield from counted(
         number - removed,

@@ -26,7 +26,7 @@ MEANINGS: Mapping[str, str] = {
     # entries of a run that were written back to the server
     DECIDED: "entries of the run that was written back",
     Kind.MOVED: "entries claimed on the server",
-    Kind.ACKNOWLEDGED: "entries acknowledged on the server, because their stream entry is gone",
+    Kind.ACKNOWLEDGED: "entries acknowledged on the server",
     Kind.TOUCHED: "entries left alone, because another client changed them since the snapshot",
     CONSUMERS_REMOVED: "consumers removed on the server",
     CONSUMERS_KEPT: "consumers that received entries and stay on the server",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, WritebackReply
@@ -39,12 +40,7 @@ def of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Re
             ("total", groups_text(count), *(totals[name] for name in _NUMBERS)),
         ),
         cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
-        notes=(
-            *repeated(reply.run_seq, is_repeat=reply.is_repeat),
-            *_left_alone(reply.counts),
-            *_lost(reply.counts),
-            *_consumers(reply.counts),
-        ),
+        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *_notes(reply.counts)),
         document={
             "command": "writeback",
             "run_seq": reply.run_seq,
@@ -59,6 +55,32 @@ def of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Re
         },
         records=rows.records,
     )
+
+
+def with_writeback(report: Report, reply: WritebackReply | None) -> Report:
+    """Return the report of a run, with the writeback that followed it.
+
+    Args:
+        reply: None if the run was not written back.
+    """
+    if reply is None:
+        return report
+    numbers = ", ".join(f"{reply.counts[str(kind)]:,} {kind}" for kind in OUTCOMES)
+    said = (
+        f"written back to the server by run {reply.run_seq} (writeback:{reply.run_id}): {numbers}"
+    )
+    about = {"run_seq": reply.run_seq, "run_id": reply.run_id, "is_repeat": reply.is_repeat}
+    return replace(
+        report,
+        notes=(*report.notes, said, *_notes(reply.counts)),
+        document={**report.document, "writeback": {**about, "counts": dict(reply.counts)}},
+    )
+
+
+def _notes(counts: Mapping[str, int]) -> Iterable[str]:
+    yield from _left_alone(counts)
+    yield from _lost(counts)
+    yield from _consumers(counts)
 
 
 def _title(reply: WritebackReply) -> str:

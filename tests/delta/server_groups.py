@@ -102,9 +102,10 @@ def write(
     run: str = "r",
     run_id: str | None = "w",
     url: str | None = None,
+    max_latency_ms: int | None = None,
     **options: Any,
 ) -> WritebackReply:
-    access = ServerAccess(url or server.url, **FAST)
+    access = ServerAccess(url or server.url, max_latency_ms=max_latency_ms, **FAST)
     return writeback(store, run, access, run_id=run_id, **options)
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import only_in_store
 from claimlib.commands.undo import undo
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
-from claimlib.errors import ClaimlibError, SourceUnreachableError
+from claimlib.errors import ClaimlibError, SourceMismatchError, SourceUnreachableError
 from claimlib.live import writing
 from claimlib.live.connection import Source
+from claimlib.live.pacer import LatencyLimit
 from claimlib.runs import Phase
 from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
@@ -81,7 +84,7 @@ def swept(
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("claimlib.commands.writeback.IDS_PER_BATCH", 2)
-    monkeypatch.setattr(writing, "_BATCHES_PER_PIPELINE", 1)
+    monkeypatch.setattr(writing, "BATCHES_PER_PIPELINE", 1)
 
 
 # ------------------------------------------------------------------- what it does
@@ -205,6 +208,48 @@ def test_a_later_run_is_written_from_what_the_server_has_and_no_entry_is_forced(
     assert {id_: was for id_, was in in_store(swept, "s").items() if id_ in IDS} == on_server
 
 
+def test_acknowledged_entries_are_acknowledged_unless_another_client_touched_them(
+    server, client, swept
+):
+    client.xclaim("s", GROUP, "carl", 0, ["2-0"], justid=True)
+    client.xack("s", GROUP, "3-0")
+    ids = tuple(StreamId(n, 0) for n in range(1, 5))
+    ack = [NamedAck(b"s", GROUP.encode(), (*ids, ids[0], StreamId(9, 9)))]
+    with pytest.raises(SourceMismatchError, match="Add --writeback redis://127"):
+        xack(swept, ack, run_id="a")
+    xack(swept, ack, run_id="a", to_write_back=True)
+    assert in_store(swept, "s").keys() == {"5-0", "6-0"}
+    reply = write(swept, server, "xack:a")
+    assert outcomes(reply) == {"acknowledged": 2, "touched": 1, "gone": 1}
+    assert [tuple(row.values())[2:4] for row in reply.groups.collect()] == [(0, 4)]
+    assert owners(state(client, "s")) == {
+        "2-0": ("carl", 1),
+        **dict.fromkeys(IDS[4:], ("bob", 1)),
+    }
+    run = find_run(swept, "writeback:w")
+    assert only_in_store(swept, run.run_seq, run.counts) == {"claimed": 2, "deleted": 2}
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_groups_take_turns(server, client, store, monkeypatch):
+    for stream in ("a", "b"):
+        stall(client, stream, IDS[:5])
+    mirror(store, server)
+    sweep(store)
+    monkeypatch.setattr("claimlib.commands.writeback._ROWS_AT_ONCE", 3)
+    sent, pipeline = [], Source.pipeline
+
+    def noted(self: Source, commands: list) -> list:
+        sent.extend((words[3], len(words[10:])) for words in commands)
+        return pipeline(self, commands)
+
+    monkeypatch.setattr(Source, "pipeline", noted)
+    assert outcomes(write(store, server)) == {"moved": 10}
+    assert [stream for stream, _ in sent] == [b"a", b"b", b"b", b"a", b"b", b"a", b"b"]
+    assert {number for _, number in sent} == {1, 2}
+    assert all(in_store(store, stream) == state(client, stream) for stream in "ab")
+
+
 # ------------------------------------------------------------------- other clients
 
 
@@ -261,17 +306,19 @@ class History:
             return "gone"
         if goal is None:
             return "touched" if id_ in self.present else "acknowledged"
+        if now == was and id_ not in self.present:
+            return "removed"  # by XCLAIM
         if now != was and (now[0], now[2]) == (goal[0], goal[2]):
             return "repeated"  # another client has done the same
-        return "moved" if now == was and id_ in self.present else "touched"
+        return "moved" if now == was else "touched"
 
     def check(self, after: State, kept: State) -> None:
         """Compare with the server and the store after the writeback."""
         moved = {id_ for id_ in self.read if self.outcome(id_) == "moved"}
-        acknowledged = {id_ for id_ in self.read if self.outcome(id_) == "acknowledged"}
+        removed = {id_ for id_ in self.read if self.outcome(id_) in {"acknowledged", "removed"}}
         # Nothing else has changed, and nothing has come back.
         assert {id_: now for id_, now in after.items() if id_ not in moved} == {
-            id_: now for id_, now in self.before.items() if id_ not in moved | acknowledged
+            id_: now for id_, now in self.before.items() if id_ not in moved | removed
         }
         for id_ in self.read:
             match self.outcome(id_):
@@ -279,7 +326,7 @@ class History:
                     goal = self.decided[id_]
                     assert (after[id_][0], after[id_][2]) == (goal[0], goal[2])
                     assert kept[id_] == after[id_]
-                case "touched" | "gone":
+                case "touched" | "gone" | "removed":
                     assert kept.get(id_) == self.decided.get(id_)
 
 
@@ -330,7 +377,7 @@ def test_nothing_that_another_client_touched_since_is_changed(
     for stream, history in histories.items():
         history.check(state(client, stream), kept[stream])
     expected = Counter(
-        "moved" if outcome == "repeated" else outcome
+        {"repeated": "moved", "removed": "gone"}.get(outcome, outcome)
         for history in histories.values()
         for outcome in map(history.outcome, history.read)
         if outcome is not None
@@ -466,6 +513,41 @@ def test_a_connection_that_breaks_in_the_middle_says_how_far_it_came(server, cli
     assert set(owners(state(client, "s")).values()) == {("alice", 2)}
 
 
+@pytest.mark.usefixtures("_small_batches")
+def test_a_server_that_answers_slowly_is_left_in_peace(server, swept, monkeypatch):
+    slept: list[float] = []
+    limit = partial(LatencyLimit, sleep=slept.append)
+    monkeypatch.setattr("claimlib.commands.writeback.LatencyLimit", limit)
+    pipeline, told = Source.pipeline, []
+
+    def slow(self: Source, commands: list) -> list:
+        replies = pipeline(self, commands)
+        self.latency_s = 60.0
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "pipeline", slow)
+        # Once it pauses after each pipeline, TIME is answered in time.
+        write(swept, server, max_latency_ms=30_000, progress=lambda *words: told.append(words))
+    paused = [detail for phase, detail in told if phase == Phase.SEND and "paused" in detail]
+    assert len(paused) == len(slept) == 3
+    assert "took 60000.0 ms to answer, more than --max-latency 30s" in paused[0]
+
+
+@pytest.mark.usefixtures("_small_batches")
+def test_a_server_that_stays_slow_is_an_error_and_the_repeat_continues(
+    server, client, swept, monkeypatch
+):
+    monkeypatch.setattr(
+        "claimlib.commands.writeback.LatencyLimit", partial(LatencyLimit, sleep=lambda _: None)
+    )
+    message = "for 5 minutes. The server has answered for 0 of 6 entries: repeat"
+    with pytest.raises(SourceUnreachableError, match=message):
+        write(swept, server, max_latency_ms=0)
+    assert set(owners(state(client, "s")).values()) == {("bob", 1)}
+    assert outcomes(write(swept, server, max_latency_ms=30_000)) == {"moved": 6}
+
+
 def test_a_repeat_gives_the_same_reply_and_another_run_id_is_refused(server, client, swept):
     first = write(swept, server)
     client.config_resetstat()
@@ -520,7 +602,7 @@ def test_of_a_run_that_changed_nothing_nothing_is_sent(server, client, swept):
 
 
 def test_runs_that_cannot_be_written_back(server, swept):
-    assert "only xautoclaim, xclaim and retire runs can" in refused(swept, server, "1")
+    assert "only xautoclaim, xclaim, xack and retire runs can" in refused(swept, server, "1")
     assert "has no finished run nothing" in refused(swept, server, "nothing")
     claims = [NamedClaim(b"s", GROUP.encode(), ClaimRequest(b"carl", 0, (StreamId(1, 0),)))]
     with pytest.raises(KilledError):

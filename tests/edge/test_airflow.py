@@ -149,15 +149,17 @@ def test_all_settings_and_the_run_id_are_templates_with_defaults(dags):
     store = dags.init.settings["store"]
     assert store == "{{ var.value.get('claimlib_store', 'store') }}"
     assert dags.VARIABLES["home"] == str(ROOT)
+    assert dags.VARIABLES["writeback_url"] == "", "nothing is written to a server by default"
 
 
+@pytest.mark.parametrize("url", ["", "redis://writer@localhost:6379/0"])
 @pytest.mark.parametrize(("policy", "config"), [("", ""), ("conf/policy.toml", "s3.toml")])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_the_options_that_it_is_given(
-    dags, settings, claimlib, monkeypatch, command, policy, config
+    dags, settings, claimlib, monkeypatch, command, policy, config, url
 ):
     monkeypatch.setenv("COLUMNS", "200")
-    named = {**settings, "policy": policy, "config": config}
+    named = {**settings, "policy": policy, "config": config, "writeback_url": url}
     words = dags.words_of(command, named, "r", dry_run=True)
     shown = claimlib(command, "--help").out
     assert words[0] == command
@@ -166,6 +168,8 @@ def test_each_command_has_the_options_that_it_is_given(
     assert {word for word in words if word.startswith("--")} <= shown_options
     assert ("--run-id" in words) == (command in {"snapshot", "xautoclaim"})
     assert ("--dry-run" in words) == (command == "xautoclaim")
+    written_back = bool(url) and command == "xautoclaim"
+    assert ("--writeback" in words) == (url in words) == written_back
     assert ("--config" in words) == (config in words) == bool(config)
     if command == "xautoclaim":
         assert ("--policy" in words, "--consumer" in words) == (bool(policy), not policy)
@@ -260,6 +264,7 @@ def test_what_spark_submit_lets_out_on_stdout_is_said_and_is_not_the_result(dags
         "{",
         '{"run_id": "r", "counts": {"claimed": 0, "deleted": 0}}',
         '{"run_id": null, "dry_run": true, "counts": {"claimed": 2, "deleted": 0}}',
+        '{"run_id": "r", "counts": {"claimed": 2, "deleted": 0}, "writeback": {"counts": {}}}',
     ],
 )
 def test_where_nothing_was_claimed_nothing_is_said_of_it(task, caplog, printed):
@@ -300,6 +305,7 @@ def test_the_password_is_in_the_environment_only(task, caplog, monkeypatch):
         ("redis_url", "rediss://user:s3/cr3t@redis.example.com"),
         ("redis_url", "redis://127.0.0.1:6379/0?password=s3cr3t"),
         ("redis_url", ":s3cr3t@127.0.0.1:6379"),
+        ("writeback_url", "redis://writer:s3cr3t@127.0.0.1:6379/0"),
         ("store", "s3a://KEY:s3cr3t@bucket/store"),
         ("store", "s3a:/KEY:s3cr3t@bucket/store"),
         ("store", "https://account.example.com/store?sig=s3cr3t"),

@@ -13,6 +13,7 @@ from tests.bench import check, claims, cold, data, flat, load, rivals, server
 from tests.bench.check import CHECKED, Result
 from tests.bench.result import History
 from tests.bench.store import SWEEP, Watch, make, sweep
+from tests.bench.writeback import measure
 from tests.edge.processes import run_python
 
 PARTS = ("page", "page of an empty store", "page of 2000 rows")
@@ -152,3 +153,12 @@ def run_bench(*options, exit_code):
     ended = run_python(*module, *options, timeout=500)
     assert ended.returncode == exit_code, ended.stderr
     return json.loads(ended.stdout)
+
+
+@pytest.mark.long
+def test_a_million_entries_are_written_back_and_other_clients_get_their_turn(tmp_path):
+    document = measure(1_000_000, 1, tmp_path)  # it checks that all of them are moved
+    seconds = document["seconds"]
+    parts = sum(seconds[name] for name in ("snapshot", "sweep", "writeback"))
+    assert seconds["rescue"] <= 2 * parts
+    assert document["script_ms"]["writeback"] < 20

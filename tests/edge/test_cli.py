@@ -58,6 +58,7 @@ def test_help_names_no_file_of_a_checkout(claimlib, command):
                 "Which entries": "--min-idle",
                 "Who gets them": "--consumer",
                 "Guards": "--max-claims",
+                "Options": "--password-file",
                 "How to run": "--dry-run",
                 "Output": "--columns",
             },
@@ -67,6 +68,8 @@ def test_help_names_no_file_of_a_checkout(claimlib, command):
             {
                 "Which entries": "--ids-from",
                 "What is set": "--retrycount",
+                "Guards": "--max-age",
+                "Options": "--password-file",
                 "How to run": "--dry-run",
                 "Output": "--columns",
             },

@@ -62,7 +62,21 @@ def test_there_are_wheel_tasks_on_both_kinds_of_compute_and_a_task_for_each_note
     notebooks = [job_task["notebook_task"]["notebook_path"] for job_task in NOTEBOOKS.values()]
     there = [f"./notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.py"))]
     assert notebooks == there
-    assert len(TASKS) == len(WHEELS) + len(NOTEBOOKS)
+    assert TASKS.keys() == {*WHEELS, *NOTEBOOKS, "mirror_server.is_written_back"}
+
+
+def test_the_server_is_written_only_if_a_variable_says_so():
+    assert BUNDLE["variables"]["writeback"]["default"] == "false"
+    condition = TASKS["mirror_server.is_written_back"][1]["condition_task"]
+    assert (condition["op"], filled_in(condition["left"], writeback="true")) == ("EQUAL_TO", "true")
+    writers = [
+        name
+        for name, job_task in WHEELS.items()
+        if {"writeback", "rescue", "--writeback"} & {*job_task["python_wheel_task"]["parameters"]}
+    ]
+    assert writers == ["mirror_server.writeback"]
+    (before,) = WHEELS["mirror_server.writeback"]["depends_on"]
+    assert before == {"task_key": "is_written_back", "outcome": condition["right"]}
 
 
 @pytest.mark.parametrize("name", WHEELS)
@@ -120,8 +134,8 @@ def test_tasks_wait_for_tasks_of_their_job_and_runs_on_a_store_go_one_at_a_time(
     keys = [job_task["task_key"] for job_task in JOBS[job]["tasks"]]
     for number, job_task in enumerate(JOBS[job]["tasks"]):
         waited_for = [each["task_key"] for each in job_task.get("depends_on", [])]
-        writes = "python_wheel_task" in job_task
-        assert waited_for == keys[max(number - 1, 0) : number] if writes else waited_for == []
+        is_step = "notebook_task" not in job_task
+        assert waited_for == keys[max(number - 1, 0) : number] if is_step else waited_for == []
     if any("python_wheel_task" in job_task for job_task in JOBS[job]["tasks"]):
         assert JOBS[job]["max_concurrent_runs"] == 1
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -14,10 +16,14 @@ import pytest
 from deltalake import write_deltalake
 from rich.console import Console
 
-from claimlib.demo.play import _next, play
+from claimlib.cli.commands import app
+from claimlib.demo import workload
+from claimlib.demo.oracle import ServerAnswer, read_groups
+from claimlib.demo.play import _claimlib, _close_the_loop, _let_server_claim, _next, _swept, play
 from claimlib.demo.proof import Difference, Proof, Subject
 from claimlib.demo.story import Story
-from claimlib.errors import RequestError
+from claimlib.errors import ClaimlibError, RequestError
+from claimlib.testing.server import Server, valkey_server
 
 _ENOUGH = {"claimed": 3, "deleted": 3, "left alone": 3}
 
@@ -83,3 +89,50 @@ def test_a_proof_over_too_few_groups_says_so():
 
     assert "FAILED" in told
     assert "entries were deleted in 2 groups, and must be in 3 at least" in told
+
+
+_Written = tuple[Story, Callable[..., None], Server, Path, ServerAnswer]
+
+
+@pytest.fixture
+def swept(
+    tmp_path: Path,
+) -> Iterator[tuple[Story, Callable[..., None], Server, Path, ServerAnswer]]:
+    """A store of the embedded engine that agrees with a copy of its server."""
+    story = Story(Console(file=StringIO(), width=200))
+
+    def command(words: Sequence[str]) -> int:
+        return app(words, standalone_mode=False) or 0
+
+    claimlib = partial(_claimlib, story, command)
+    copies = {"embedded": tmp_path / "embedded"}
+    with valkey_server() as server, valkey_server() as second:
+        sweep_ms = workload.drive(server, entries=240).sweep_ms
+        answer = _let_server_claim(story, claimlib, server, second, copies, sweep_ms)
+        assert not _swept(story, claimlib, *copies.popitem(), answer).differences
+        yield story, claimlib, server, tmp_path / "embedded", answer
+
+
+def test_the_claims_come_to_the_server_and_their_consumer_works_them_off(swept):
+    _close_the_loop(*swept)
+    with closing(swept[2].client()) as client:
+        pending = [entry for group in read_groups(client).values() for entry in group.pending]
+    assert pending
+    assert b"reclaimer" not in {entry.consumer for entry in pending}
+    answer, told = swept[-1], swept[0].console.file.getvalue()
+    claimed = sum(
+        entry.consumer == b"reclaimer"
+        for group in answer.groups.values()
+        for entry in group.after.pending
+    )
+    assert claimed
+    assert f"group by group: {claimed:,} entries" in told
+
+
+def test_another_state_of_the_second_server_is_noticed(swept):
+    story, claimlib, server, store, answer = swept
+    with closing(server.client()) as client:
+        stream, group = next(key for key, of in answer.groups.items() if of.reply.claimed)
+        client.xack(stream, group, str(answer.groups[stream, group].reply.claimed[0]))
+    with pytest.raises(ClaimlibError, match="1 entries differ, first: owner and count of"):
+        _close_the_loop(story, claimlib, server, store, answer)

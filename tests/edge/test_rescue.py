@@ -91,6 +91,24 @@ def test_several_consumers_and_live_ones_share_what_is_claimed_also_on_the_serve
     }
 
 
+@pytest.mark.usefixtures("client")
+def test_a_latency_limit_holds_for_the_writeback(claimlib, server, store_path, monkeypatch):
+    limits = []
+
+    class Limit:
+        def __init__(self, max_latency_ms, _tell):
+            limits.append(max_latency_ms)
+
+        def wait(self, _source):
+            pass
+
+    monkeypatch.setattr("claimlib.commands.writeback.LatencyLimit", Limit)
+    words = ("rescue", server.url, store_path, *SWEEP)
+    assert claimlib(*words, "--max-latency", "20ms").code == 0
+    assert limits == [20]
+    assert "--max-latency" in claimlib(*words, "--max-latency", "0ms").err
+
+
 def test_the_url_comes_first(claimlib, server, store_path):
     said = claimlib("rescue", store_path, server.url, *SWEEP)
     assert said.code == 2

@@ -1,10 +1,12 @@
 """`claimlib writeback` as a user types it."""
 
 import json
+import shlex
 
 import pytest
 
 from claimlib import process
+from claimlib.errors import SourceUnreachableError
 from claimlib.live import writing
 from claimlib.testing.server import valkey_server
 from tests.delta.server_groups import owners, stall, state
@@ -122,7 +124,11 @@ def test_what_the_server_has_is_no_longer_only_in_the_store(claimlib, client, se
     ("words", "code", "message"),
     [
         (("none",), 2, "has no finished run none"),
-        (("1",), 2, "run snapshot:s cannot be written back: only xautoclaim, xclaim and retire"),
+        (
+            ("1",),
+            2,
+            "run snapshot:s cannot be written back: only xautoclaim, xclaim, xack and retire",
+        ),
         (("r", "--max-age", "1ms"), process.INPUT_REFUSED, "more than --max-age 1ms"),
         (("r", "--max-age", "soon"), 2, "--max-age"),
         (("r", "--max-commands-per-second", "0"), 2, "--max-commands-per-second"),
@@ -176,3 +182,100 @@ def test_the_documented_rights_are_those_that_are_tested():
         if line.startswith("`ACL SETUSER writer")
     ]
     assert stated == rights_in(writing.__doc__, "writer")
+
+
+# ------------------------------------------------------------------- at the end of other commands
+
+
+@pytest.fixture
+def mirror(claimlib, client, server, store):
+    """A store with bob's entries, as the server has them."""
+    stall(client, "orders", IDS)
+    client.xgroup_createconsumer("orders", "w", "alice")
+    assert claimlib("snapshot", server.url, store.where).code == 0
+    return store.where
+
+
+ALL = dict.fromkeys(IDS, ("alice", 1))
+COMMANDS = {
+    "xautoclaim": (
+        ("--consumer", "alice", "--min-idle", "15m", "--justid"),
+        "5 moved, 0 acknowledged",
+        ALL,
+    ),
+    "xclaim": (
+        ("orders", "w", "alice", "2-0", "--min-idle", "15m", "--justid"),
+        "1 moved, 0 acknowledged",
+        {**dict.fromkeys(IDS, ("bob", 1)), "2-0": ("alice", 1)},
+    ),
+    "xack": (("orders", "w", *IDS[1:]), "0 moved, 4 acknowledged", {"1-0": ("bob", 1)}),
+    "retire": (("orders", "w", "bob", "--to", "alice"), "5 moved, 0 acknowledged", ALL),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_writes_its_run_back(claimlib, client, server, mirror, command):
+    options, numbers, after = COMMANDS[command]
+    before = state(client, "orders")
+    words = (command, mirror, *options, "--run-id", "r")
+    # A dry run does not even connect.
+    planned = claimlib(*words, "--writeback", "redis://127.0.0.1:1", "--dry-run")
+    assert planned.code == 0
+    assert state(client, "orders") == before
+    said = claimlib(*words, "--writeback", server.url, "--max-age", "10m")
+    assert said.code == 0, said.err
+    _, _, line = said.out.partition("written back to the server by run 3 (writeback:r): ")
+    assert line.startswith(numbers), said.out
+    assert "only in this store" not in said.out
+    assert owners(state(client, "orders")) == after
+    assert (b"bob" in {row["name"] for row in client.xinfo_consumers("orders", "w")}) == (
+        command != "retire"
+    )
+    again = claimlib(*words, "--writeback", server.url, "--output", "json")
+    written = json.loads(again.out)["writeback"]
+    assert (written["run_seq"], written["run_id"], written["is_repeat"]) == (3, "r", True)
+    assert owners(state(client, "orders")) == after
+
+
+def test_a_run_that_was_not_written_back_names_the_command_that_does_it(
+    claimlib, client, server, mirror, monkeypatch
+):
+    def broken(*_words):
+        raise SourceUnreachableError("the connection broke")
+
+    words = ("xack", mirror, "orders", "w", "1-0")
+    with monkeypatch.context() as patch:
+        patch.setattr("claimlib.commands.writeback.write_entries", broken)
+        said = claimlib(*words, "--writeback", server.url)
+    assert said.code == 75
+    assert "1-0" in state(client, "orders")
+    line = next(line for line in said.err.splitlines() if "is done in the store" in line)
+    assert claimlib(*shlex.split(line.partition(": claimlib ")[2])).code == 0
+    assert "1-0" not in state(client, "orders")
+
+
+@pytest.mark.parametrize("command", ["xautoclaim", "xack"])
+def test_what_cannot_be_written_back_is_refused_before_the_run(claimlib, server, mirror, command):
+    words = (command, mirror, *COMMANDS[command][0])
+    with valkey_server() as other:
+        for options, code, message in (
+            (("--max-latency", "20ms"), 2, "--max-latency is for a writeback: add --writeback URL"),
+            (("--writeback", "localhost"), 2, "redis://"),
+            (("--writeback", "redis://127.0.0.1:1"), 75, "cannot be reached"),
+            (
+                ("--writeback", other.url),
+                process.INPUT_REFUSED,
+                "nothing proves that",
+            ),
+            (("--writeback", server.url, "--max-latency", "0ms"), 2, "--max-latency"),
+        ):
+            said = claimlib(*words, *options)
+            assert (said.code, said.out) == (code, "")
+            assert message in said.err
+    assert len(claimlib("runs", mirror, "--output", "jsonl").out.splitlines()) == 1
+
+
+def test_acknowledgements_of_a_mirror_need_a_writeback(claimlib, server, mirror):
+    said = claimlib("xack", mirror, "orders", "w", "1-0")
+    assert said.code == process.INPUT_REFUSED
+    assert f"Add --writeback {server.url}, which acknowledges them there, too" in said.err

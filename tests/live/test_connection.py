@@ -31,7 +31,7 @@ from claimlib.live import connection
 from claimlib.live.address import Address, parse_address
 from claimlib.live.connection import Source, open_source, read_password, source_label
 from claimlib.live.faults import reply_fault
-from claimlib.live.pacer import Pacer
+from claimlib.live.pacer import LatencyLimit, Pacer
 from claimlib.live.reading import ServerReading
 from claimlib.live.vanished import SlotMovedError
 from claimlib.testing.server import valkey_server
@@ -568,6 +568,60 @@ def test_a_source_counts_and_paces_every_command_it_sends(server, monkeypatch, c
         source.call("TIME")
         assert source.commands_sent == 3 + 4 + 1  # opening asks by HELLO and INFO, and for the time
         assert sum(clock.slept) == 3.5
+
+
+class SlowSource:
+    """Answers after times that are given, in seconds."""
+
+    label = "127.0.0.1:1/0"
+
+    def __init__(self, *latencies):
+        self.latency_s, *self.others = latencies
+
+    def call(self, *words):
+        assert words == ("TIME",)
+        self.latency_s = self.others.pop(0) if self.others else self.latency_s
+
+
+def test_a_server_that_takes_too_long_is_left_in_peace(clock):
+    told = []
+    limit = LatencyLimit(20, told.append, sleep=clock.sleep)
+    limit.wait([SlowSource(0.02)])
+    assert (told, clock.slept) == ([], [])
+    limit.wait([SlowSource(0.0201, 0.3, 0.02, 0.5)])
+    assert told == [
+        f"paused: 127.0.0.1:1/0 took {ms} ms to answer, more than --max-latency 20ms"
+        for ms in ("20.1", "300.0")
+    ]
+    assert clock.slept == [0.5] * 2
+    LatencyLimit(None, told.append, sleep=clock.sleep).wait([SlowSource(9)])
+    assert len(told) == 2
+
+
+def test_a_server_that_takes_too_long_for_five_minutes_is_an_error(clock):
+    limit = LatencyLimit(20, lambda _: None, sleep=clock.sleep)
+    message = "127.0.0.1:1/0 has taken more than --max-latency 20ms to answer, for 5 minutes"
+    with pytest.raises(SourceUnreachableError, match=message):
+        limit.wait([SlowSource(0.021)])
+    assert sum(clock.slept) == 300
+
+
+def test_a_source_measures_its_answers_and_not_its_own_pauses(server, monkeypatch, clock):
+    monkeypatch.setattr(
+        connection, "Pacer", lambda limit: Pacer(limit, clock=clock, sleep=clock.sleep)
+    )
+    with open_source(server.url, max_commands_per_second=1) as source:
+        read, takes = source._read, iter([0.25, 1.5, 0.5, 0.125])
+
+        def slow():
+            clock.now += next(takes)
+            return read()
+
+        monkeypatch.setattr(source, "_read", slow)
+        source.pipeline([("TIME",)] * 3)
+        assert source.latency_s == 1.5
+        source.call("TIME")
+        assert source.latency_s == 0.125
 
 
 # --- the test server

@@ -9,10 +9,10 @@ from claimlib.live.connection import connect
 from claimlib.live.replies import time_ms
 from claimlib.live.rights import WRITEBACK_RIGHTS, tried_rights
 from claimlib.live.writing import (
-    Acknowledgements,
-    ExpectedEntry,
-    FencedClaims,
+    Deletions,
+    FencedBatch,
     Outcome,
+    PendingState,
     Written,
     remove_consumer,
     write_entries,
@@ -50,18 +50,22 @@ def fence(client):
     return now_ms(client) - 1
 
 
+def batch_of(latest_ms, ids, owner, count, goal, stream=b"s"):
+    expected = None if owner is None else PendingState(owner, count)
+    return FencedBatch(stream, b"g", ids, expected, latest_ms, goal)
+
+
 def claims(latest_ms, *ids, owner=b"bob", count=1, goal=2, consumer=b"alice", stream=b"s"):
-    entries = [ExpectedEntry(place, id_, owner, count) for place, id_ in enumerate(ids)]
-    return FencedClaims(stream, b"g", consumer, goal, latest_ms, entries)
+    return batch_of(latest_ms, ids, owner, count, PendingState(consumer, goal), stream)
+
+
+def acks(latest_ms, *ids, owner=b"bob", count=1, stream=b"s"):
+    return batch_of(latest_ms, ids, owner, count, None, stream)
 
 
 def written(source, *batches):
-    """What became of the entries of batches of which each has its own places."""
-    return [
-        [outcome for _, outcome in sorted(outcomes.items())]
-        for batch in batches
-        for outcomes in write_entries(source, [batch])
-    ]
+    """What became of the entries of each batch."""
+    return [outcomes for batch in batches for outcomes in write_entries(source, [batch])]
 
 
 def kinds(source, batch):
@@ -69,7 +73,7 @@ def kinds(source, batch):
 
 
 def rows(client):
-    found_rows = client.xpending_range("s", "g", "-", "+", 100)
+    found_rows = client.xpending_range("s", "g", "-", "+", 1000)
     return {
         row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"])
         for row in found_rows
@@ -111,10 +115,33 @@ def test_another_owner_or_count_than_expected_is_left_alone(source, group, other
     assert rows(group) == before
 
 
-def test_an_entry_that_the_stream_lacks_stays_pending(source, group):
+def test_an_entry_that_the_stream_lacks_is_gone_as_xclaim_removes_it(source, group):
     group.xdel("s", "1-0")
-    assert kinds(source, claims(fence(group), "1-0", "2-0")) == [Outcome.TOUCHED, Outcome.MOVED]
-    assert rows(group)["1-0"] == ("bob", 1)
+    assert kinds(source, claims(fence(group), "1-0", "2-0")) == [Outcome.GONE, Outcome.MOVED]
+    assert rows(group).keys() == {"2-0", "3-0", "4-0"}
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 60])
+def test_entries_between_those_of_a_batch_are_left_alone(source, client, step):
+    """However many of the owner's and of other consumers' entries lie between."""
+    ids = [f"{n}-0" for n in range(1, 241)]
+    add(client, b"s", *ids)
+    client.xgroup_create("s", "g", id="0")
+    deliver(client, b"s", b"g", b"bob", len(ids))
+    client.xclaim("s", "g", "bob", 0, ids, idle=HOUR_MS, retrycount=1)
+    wanted = ids[5::step]
+    client.xclaim("s", "g", "carl", 0, ids[7::5])
+    client.xack("s", "g", *ids[9::11])
+    before = rows(client)
+    outcomes = kinds(source, claims(fence(client), *wanted))
+    after = rows(client)
+    assert {id_: owner for id_, owner in after.items() if id_ not in wanted} == {
+        id_: owner for id_, owner in before.items() if id_ not in wanted
+    }
+    expected = {None: Outcome.GONE, "bob": Outcome.MOVED, "carl": Outcome.TOUCHED}
+    assert outcomes == [expected[before.get(id_, (None,))[0]] for id_ in wanted]
+    moved = {id_ for id_, now in after.items() if now == ("alice", 2)}
+    assert moved == {id_ for id_ in wanted if before.get(id_) == ("bob", 1)}
 
 
 def test_what_is_not_pending_does_not_come_back_and_creates_no_consumer(source, group):
@@ -154,13 +181,22 @@ def test_a_clock_before_the_fence_is_an_error(source, group):
 def test_only_what_the_stream_lacks_is_acknowledged(source, group):
     group.xdel("s", "1-0", "3-0")
     group.xack("s", "g", "3-0")
-    entries = [ExpectedEntry(n - 1, f"{n}-0") for n in range(1, 4)]
-    assert kinds(source, Acknowledgements(b"s", b"g", entries)) == [
+    assert kinds(source, Deletions(b"s", b"g", ["1-0", "2-0", "3-0"])) == [
         Outcome.ACKNOWLEDGED,
         Outcome.TOUCHED,
         Outcome.GONE,
     ]
     assert rows(group).keys() == {"2-0", "4-0"}
+
+
+def test_entries_are_acknowledged_if_the_server_has_them_as_expected(source, group):
+    group.xclaim("s", "g", "bob", 0, ["2-0"], justid=True)  # delivered behind the fence
+    batch = acks(now_ms(group) - HOUR_MS // 2, "1-0", "2-0", "9-9")
+    assert kinds(source, batch) == [Outcome.ACKNOWLEDGED, Outcome.TOUCHED, Outcome.GONE]
+    assert kinds(source, batch) == [Outcome.GONE, Outcome.TOUCHED, Outcome.GONE]
+    for other in ({"owner": b"carl"}, {"count": 3}, {"owner": None}):
+        assert kinds(source, acks(fence(group), "3-0", **other)) == [Outcome.TOUCHED]
+    assert rows(group).keys() == {"2-0", "3-0", "4-0"}
 
 
 def test_a_group_that_is_not_there_has_nothing_pending_and_others_go_on(source, group):
@@ -169,13 +205,14 @@ def test_a_group_that_is_not_there_has_nothing_pending_and_others_go_on(source, 
     batches = [
         claims(fence_ms, "1-0", stream=b"none"),
         claims(fence_ms, "1-0", stream=b"text"),
-        Acknowledgements(b"none", b"g", [ExpectedEntry(0, "1-0")]),
+        Deletions(b"none", b"g", ["1-0"]),
+        acks(fence_ms, "1-0", stream=b"none"),
         claims(fence_ms, "1-0"),
     ]
     (outcomes,) = write_entries(source, [batches[0]])
-    assert outcomes == {0: Written(Outcome.GONE)}
+    assert outcomes == [Written(Outcome.GONE)]
     assert [kinds(source, batch) for batch in batches] == [
-        *[[Outcome.GONE]] * 3,
+        *[[Outcome.GONE]] * 4,
         [Outcome.MOVED],
     ]
 
@@ -197,15 +234,9 @@ def do_all(source, group):
     """All that a writeback sends."""
     group.xdel("s", "2-0")
     fence_ms = time_ms(source.call("TIME"))
-    claim = FencedClaims(
-        b"s", b"g", b"alice", 2, fence_ms - 1, [ExpectedEntry(0, "1-0", b"bob", 1)]
-    )
-    removal = Acknowledgements(b"s", b"g", [ExpectedEntry(1, "2-0")])
-    assert [
-        outcome.outcome
-        for outcomes in write_entries(source, [claim, removal])
-        for outcome in outcomes.values()
-    ] == [Outcome.MOVED, Outcome.ACKNOWLEDGED]
+    batches = [claims(fence_ms - 1, "1-0"), Deletions(b"s", b"g", ["2-0"])]
+    (outcomes,) = write_entries(source, batches)
+    assert [entry.outcome for entry in outcomes] == [Outcome.MOVED, Outcome.ACKNOWLEDGED]
     group.xgroup_createconsumer("s", "g", "carl")
     assert remove_consumer(source, b"s", b"g", b"carl")
 
