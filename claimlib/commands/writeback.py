@@ -415,7 +415,7 @@ class _Writing:
             raise SourceUnreachableError(
                 f"{error.message}. The server has answered for {sent:,} of {rows.num_rows:,}"
                 " entries: repeat the command, which recognizes its own claims",
-                source=error.fields["source"],
+                source=error.fields.get("source", self.server.label),
             ) from error
         return Relation(entries.engine, Rows(pa.concat_tables(written)))
 

@@ -602,7 +602,7 @@ def test_of_a_run_that_changed_nothing_nothing_is_sent(server, client, swept):
 
 
 def test_runs_that_cannot_be_written_back(server, swept):
-    assert "only xautoclaim, xclaim, xack and retire runs can" in refused(swept, server, "1")
+    assert "only xautoclaim, xclaim, xack, retire and undo runs can" in refused(swept, server, "1")
     assert "has no finished run nothing" in refused(swept, server, "nothing")
     claims = [NamedClaim(b"s", GROUP.encode(), ClaimRequest(b"carl", 0, (StreamId(1, 0),)))]
     with pytest.raises(KilledError):

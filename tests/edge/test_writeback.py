@@ -127,7 +127,7 @@ def test_what_the_server_has_is_no_longer_only_in_the_store(claimlib, client, se
         (
             ("1",),
             2,
-            "run snapshot:s cannot be written back: only xautoclaim, xclaim, xack and retire",
+            "run snapshot:s cannot be written back: only xautoclaim, xclaim, xack, retire and",
         ),
         (("r", "--max-age", "1ms"), process.INPUT_REFUSED, "more than --max-age 1ms"),
         (("r", "--max-age", "soon"), 2, "--max-age"),

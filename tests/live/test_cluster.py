@@ -285,7 +285,7 @@ def claims(stream: str, latest_ms: int) -> Iterator[writing.EntryBatch]:
 
 @pytest.fixture
 def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "_BATCHES_PER_PIPELINE", 1)
+    monkeypatch.setattr(writing, "BATCHES_PER_PIPELINE", 1)
     monkeypatch.setattr("claimlib.commands.writeback.IDS_PER_BATCH", 1)
 
 
