@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from claimlib.engine.relation import Relation
 from claimlib.store.local import Token
@@ -20,6 +20,9 @@ def append_rows(
     store.writer.append(table, relation, token=token)
 
 
-def execute_sql(store: Store, table: str, statement: str, **frames: Any) -> None:
-    """Run one MERGE, UPDATE or DELETE of Spark on a table, which `{table}` stands for."""
-    SparkWriter(store).execute(table, statement, **frames)
+def execute_sql(store: Store, table: str, statement: str, **frames: Any) -> Row:
+    """Run one MERGE, UPDATE or DELETE of Spark on a table, which `{table}` stands for.
+
+    Returns: what Delta reports.
+    """
+    return SparkWriter(store).execute(table, statement, **frames)

@@ -9,7 +9,7 @@ from claimlib.engine.relation import IdBounds, Record, Relation
 from claimlib.plans import history as plan
 from claimlib.plans.keys import GROUP, bigint_sql, is_group
 from claimlib.runs.journal import of_kinds
-from claimlib.schema import BUCKET_SQL, Kind, quote_text
+from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
@@ -91,7 +91,7 @@ def consumer_history(
     conditions = [of_kinds(plan.CHANGES), f"(consumer = {name} OR from_consumer = {name})"]
     journal = store.relation("journal")
     if stream is not None:
-        bounds = IdBounds.of_buckets([_bucket(store, stream)])
+        bounds = IdBounds.of_buckets([store.bucket_of(spell(stream))])
         journal = journal.within(bounds)
         conditions.append(f"stream = {quote_text(spell(stream))}")
     if group is not None:
@@ -108,10 +108,4 @@ def _decisions(store: Store) -> Relation:
 
 def _bounds(store: Store, stream: bytes, stream_id: StreamId) -> IdBounds:
     ms = to_bigint(stream_id.ms)
-    return IdBounds(((_bucket(store, stream), ms, ms),))
-
-
-def _bucket(store: Store, stream: bytes) -> int:
-    named = store.rows("streams", [(spell(stream),)], ["stream"])
-    (row,) = named.select(f"{BUCKET_SQL.format(buckets=store.buckets)} AS bucket").collect()
-    return int(row["bucket"])
+    return IdBounds(((store.bucket_of(spell(stream)), ms, ms),))

@@ -23,6 +23,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 
 from claimlib.engine import limits
 from claimlib.engine.folder import DataFile, is_readable
+from claimlib.schema import quote_text
 
 T = TypeVar("T")
 # The types of a store's columns: rows of these are the same whoever reads them.
@@ -41,11 +42,17 @@ class Condition:
     is_above: bool = False
 
     def sql(self) -> str:
-        """The condition as standard SQL."""
+        """Return the condition as standard SQL."""
         if isinstance(self.value, str):
             text = self.value.replace("'", "''")
             return f"{self.column} = '{text}'"
         return f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
+
+    def spark_sql(self) -> str:
+        """Return the condition as Spark reads it: there, two quotes in a text are none."""
+        if isinstance(self.value, str):
+            return f"{self.column} = {quote_text(self.value)}"
+        return self.sql()
 
 
 @dataclass(frozen=True, slots=True)

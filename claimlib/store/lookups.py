@@ -34,7 +34,7 @@ def find(
     local, most = store.logs.local(table), limits.LIMITS.session_rows
     rows = None if local is None else local.rows(most, *conditions, columns=columns)
     if rows is None:
-        where = " AND ".join(condition.sql() for condition in conditions) or "true"
+        where = " AND ".join(condition.spark_sql() for condition in conditions) or "true"
         return store.relation(table, columns=columns).where(where).collect()
     records: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
     return records

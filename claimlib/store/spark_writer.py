@@ -47,7 +47,7 @@ class SparkWriter:
 
     def delete(self, table: str, *conditions: Condition) -> None:
         """See `Writer`."""
-        where = " AND ".join(condition.sql() for condition in conditions)
+        where = " AND ".join(condition.spark_sql() for condition in conditions)
         self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
 
     def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
