@@ -39,7 +39,7 @@ MEANINGS: Mapping[int, str] = {
     DONE: "done",
     OUR_FAULT: "internal error",
     2: "usage or configuration error",
-    STALLED: "stalled entries or outdated snapshots found (xpending)",
+    STALLED: "stalled entries, outdated snapshots or differences found (xpending, check --replay)",
     INPUT_REFUSED: "input refused, or `check` found problems that make runs refuse groups",
     5: "overtaken by concurrent runs, or another process still writes after --wait, or an earlier"
     " run is unfinished",

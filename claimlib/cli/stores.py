@@ -279,7 +279,19 @@ def import_(
 
 
 @command("check ./store --output json")
-def check(store: StoreArgument, *, common: Common) -> None:
+def check(
+    store: StoreArgument,
+    *,
+    replay: Annotated[
+        bool,
+        Option(
+            "Also compare pending and tombstones with the last snapshots or imports and the"
+            " journal, counts of runs with the journal, and buckets and keys with the names. Exits"
+            " with code 3 if something differs. This reads all of these tables."
+        ),
+    ] = False,
+    common: Common,
+) -> None:
     """Find problems in the tables of a store, the most serious first.
 
     Changes nothing. Exits with code 4 if a problem would make a sweep refuse groups, or keep it
@@ -292,7 +304,9 @@ def check(store: StoreArgument, *, common: Common) -> None:
 
     view = common.view(CHECK_COLUMNS, CHECK_NAMES)
     with opened_store(store, common.settings(), common) as (opened, _):
-        problems = run_check(opened)
+        problems = run_check(opened, replay=replay)
     show(of_check(opened.where, problems), view)
     if any(problem.refuses for problem in problems):
         raise typer.Exit(process.INPUT_REFUSED)
+    if any(problem.is_difference for problem in problems):
+        raise typer.Exit(process.STALLED)

@@ -44,7 +44,7 @@ def undo(
     rows = view.rows(limit)
     settings = common.settings(lock=lock)
     check_local_store(store, settings, writes=not dry_run)
-    look = partial(find_undoable, run_name=run)
+    look = partial(find_undoable, run_name=run, run_id=run_id)
     with opened_store(store, settings, common, writes=not dry_run, look=look) as (opened, progress):
         reply = run_undo(opened, run, run_id=run_id, dry_run=dry_run, progress=progress)
         report = of_undo(reply, opened.where, rows)

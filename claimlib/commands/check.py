@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from claimlib.commands.mirror import repairing_sql
+from claimlib.commands.mirror import IMPORT, SNAPSHOT, repairing_sql
+from claimlib.engine.relation import Relation, union_all
 from claimlib.errors import DamagedTableError
+from claimlib.plans import replay as plan
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
-from claimlib.runs import pinned
+from claimlib.plans.keys import GROUP
+from claimlib.plans.server_view import group_sources
+from claimlib.runs import Begun, FinishedRun, pinned
+from claimlib.runs.journal import COUNTED, of_kinds
 from claimlib.runs.known import find_missing_rows
+from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.schema import Kind
 from claimlib.store.opening import in_session
 from claimlib.store.tables import Store
 
@@ -24,6 +32,7 @@ class Problem:
         count: how many rows, keys, groups, owners or runs, as `what` says.
         example: one of them.
         remedy: the statement that repairs it; null: there is no single one.
+        is_difference: True if the replay found it.
     """
 
     table: str
@@ -32,21 +41,29 @@ class Problem:
     count: int
     example: str
     remedy: str | None = None
+    is_difference: bool = False
 
 
-def check(store: Store) -> tuple[Problem, ...]:
-    """What is found in a store, the worst first; empty: all is sound.  Of one moment: a run that is
-    decided while the tables are looked at makes it look again."""
+def check(store: Store, *, replay: bool = False) -> tuple[Problem, ...]:
+    """Find problems in a store, the most serious first, at one moment.
+
+    Args:
+        replay: also compare `pending` and `tombstones` with the last snapshots or imports and the
+            journal, the counts of runs with the journal, and generated columns with the names.
+            This reads all of these tables.
+
+    Returns: the problems; empty if there is none.
+    """
     try:
-        return _problems(store)
+        return _problems(store, replay=replay)
     except DamagedTableError:
         if not store.is_embedded:
             raise
         # A text that is not UTF-8 is one of the problems.  Only Spark reads it.
-        return _problems(in_session(store))
+        return _problems(in_session(store), replay=replay)
 
 
-def _problems(store: Store) -> tuple[Problem, ...]:
+def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
     begun, unfinished = pinned(store, TABLES_READ)
     missing = find_missing_rows(store)
     # Numbers of runs whose decision is missing are not those of another store.
@@ -68,9 +85,74 @@ def _problems(store: Store) -> tuple[Problem, ...]:
     ]
     if unfinished:
         listed.append(Problem("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key))
+    elif replay:
+        listed += _replayed(begun)
     return tuple(listed)
 
 
+def _replayed(begun: Begun) -> Iterator[Problem]:
+    """Yield what differs from the last snapshots or imports and the journal."""
+    store, last_seq = begun.store, begun.run_seq - 1
+    journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
+    changes = _without_lost(journal)
+    sources, base, missing = _bases(begun, journal)
+    if missing:
+        yield Problem(
+            *("pel_snapshots", _NO_BASE, False, len(missing), missing[0]), is_difference=True
+        )
+    generated = [
+        plan.generated_columns(table, begun.relation(table), store.buckets)
+        for table in ("pending", "entries")
+    ]
+    found = union_all(
+        [
+            plan.pending_entries(begun.relation("pending"), base, changes, sources),
+            plan.tombstones(changes, store.relation("tombstones")),
+            plan.counts(journal, _runs(begun), [kind for kind in COUNTED if kind != Kind.GONE]),
+            *generated,
+        ]
+    )
+    for row in found.order_by("`table`", "what").collect():
+        yield Problem(
+            *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
+            is_difference=True,
+        )
+
+
+def _without_lost(journal: Relation) -> Relation:
+    """Return the journal rows that changed pending entries, without those that were not applied."""
+    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq", "run_seq"))
+    changes = journal.where(of_kinds(plan.CHANGES))
+    return changes.lacking(journal.where(f"kind = '{Kind.LOST}'"), same)
+
+
+def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:
+    """Return the source of each group, what it had staged, and the sources whose rows are gone."""
+    runs = _runs(begun).where(f"command IN ('{SNAPSHOT}', '{IMPORT}')")
+    read = journal.where(f"kind = '{Kind.GROUP}'")
+    sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()
+    decided = journal.where(f"kind = '{Kind.RUN}' AND landing IS NOT NULL")
+    staged = begun.store.relation("pel_snapshots").sql(
+        "SELECT p.*, d.run_seq AS source_seq FROM {this} AS p JOIN {decided} AS d USING (landing)",
+        decided=decided.select("landing", "run_seq"),
+    )
+    gone = plan.incomplete_sources(runs, sources, staged).collect()
+    seqs = ", ".join(str(row["run_seq"]) for row in gone) or "-1"
+    known = sources.where(f"source_seq NOT IN ({seqs})")
+    base = staged.sql(
+        f"SELECT b.* FROM {{this}} AS b LEFT SEMI JOIN {{known}} AS k"
+        f" USING ({', '.join(GROUP)}, source_seq)",
+        known=known,
+    )
+    return known, base, [FinishedRun.of(row).key for row in gone]
+
+
+def _runs(begun: Begun) -> Relation:
+    """Return the finished runs that were not abandoned."""
+    return begun.store.relation("runs").where(f"run_seq < {begun.run_seq:d} AND {NOT_ABANDONED}")
+
+
+_NO_BASE = "snapshots or imports whose rows were deleted: their groups cannot be replayed"
 _UNFINISHED = "runs are decided and not finished: the next run finishes them first"
 _MISSING = (
     "runs whose rows are missing: they were deleted, or the table was restored to an earlier"

@@ -3,11 +3,13 @@ up one that cannot be finished."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from typing import NamedTuple
 
 from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import RequestError
@@ -32,6 +34,8 @@ from claimlib.terminal import one_line
 
 WRITEBACK = "writeback"
 """The command of the runs that make the claims of another run on the server."""
+UNDO = "undo"
+"""The command of the runs that put back what another run changed."""
 _INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
 
@@ -81,6 +85,32 @@ def writeback_of(begun: Begun, run_seq: int) -> FinishedRun | None:
     done = begun.relation("runs").where(f"command = '{WRITEBACK}' AND {NOT_ABANDONED}")
     row = done.where(f"{seq} = {run_seq:d}").first()
     return None if row is None else FinishedRun.of(row)
+
+
+class NamedRun(NamedTuple):
+    """Name a run by its number and its key."""
+
+    run_seq: int
+    key: str
+
+
+def run_in_request(run: FinishedRun) -> NamedRun:
+    """Return the run that an undo has undone, or that a writeback has written."""
+    request = json.loads(run.request)
+    return NamedRun(request["run_seq"], request["run"])
+
+
+def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
+    """Return the undo of a run, the undo of that undo, and so on; empty if there is none.
+
+    A run is undone once.  Who wants it done again undoes the undo.
+    """
+    rows = begun.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
+    by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
+    chain: list[FinishedRun] = []
+    while (found := by_undone.get(chain[-1].run_seq if chain else run_seq)) is not None:
+        chain.append(found)
+    return chain
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from claimlib.commands import reset_cursor, retire, xack, xautoclaim, xclaim
-from claimlib.commands.runs import WRITEBACK, find_run, writeback_of
-from claimlib.engine.relation import Relation, union_by_name
+from claimlib.commands.runs import (
+    UNDO,
+    WRITEBACK,
+    find_run,
+    run_in_request,
+    undos_of,
+    writeback_of,
+)
+from claimlib.engine.relation import Relation, union_all, union_by_name
 from claimlib.errors import RequestError
 from claimlib.plans import previous
 from claimlib.plans import undo as plan
@@ -19,12 +24,13 @@ from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
 from claimlib.runs.journal import Decided, decided_by, of_kinds, rows_of
-from claimlib.runs.rollforward import NOT_ABANDONED
+from claimlib.runs.rollforward import find_finished
 from claimlib.schema import Kind
 from claimlib.store.guards import check_changeable
 from claimlib.store.tables import Store
+from claimlib.store.writer import in_buckets
 
-COMMAND = "undo"
+COMMAND = UNDO
 _COMMANDS = (
     *(xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND),
     *(reset_cursor.COMMAND, COMMAND),
@@ -104,7 +110,7 @@ def undo(
         Traceback (most recent call last):
         claimlib.errors.RequestError: ... has no finished run xautoclaim:nightly-1: ...
     """
-    undone = find_undoable(store, run_name)
+    undone = find_undoable(store, run_name, run_id)
     decide = partial(_decide, undone=undone)
     if dry_run:
         begun = begin_dry_run(store, progress)
@@ -148,54 +154,40 @@ def _counts(rows: Relation) -> dict[str, int]:
     return entries | {name: numbers.get(kind, 0) for name, kind in _OF_TABLES.items()}
 
 
-def find_undoable(store: Store, run_name: str) -> FinishedRun:
+def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> FinishedRun:
     """Return the finished run that is to be undone.
+
+    Args:
+        run_id: that of the undo, or None.  If it was done, it says which run the name stands for.
 
     Raises:
         RequestError: there is none, or it is not a run that can be undone.
     """
+    done = None if run_id is None else find_finished(store, COMMAND, run_id)
+    named = None if done is None else run_in_request(done)
+    if named is not None and run_name == named.key.partition(":")[2]:
+        run_name = named.key
     undone = find_run(store, run_name)
     if undone.command in _COMMANDS:
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
     if undone.command == WRITEBACK:
-        written = undone_by(undone).key
+        written = run_in_request(undone).key
         remedy = f"undo the run whose claims it wrote, {written}, and write that undo back"
     raise RequestError(f"run {undone.key} cannot be undone: {remedy}", run=undone.key)
-
-
-class NamedRun(NamedTuple):
-    """Name a run by its number and its key."""
-
-    run_seq: int
-    key: str
-
-
-def undone_by(undo_run: FinishedRun) -> NamedRun:
-    """Return the run that an undo has undone, or that a writeback has written."""
-    request = json.loads(undo_run.request)
-    return NamedRun(request["run_seq"], request["run"])
 
 
 def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     _refuse_undone(begun, undone)
     decided = decided_by(begun.store, undone.run_seq)
+    _refuse_without_previous(decided)
     sent = writeback_of(begun, undone.run_seq)
-    entries = _entry_rows(begun, decided, sent).kept()
-    restored = [
-        _consumer_rows(begun, decided, sent, entries),
-        plan.cursor_rows(
-            decided.rows(Kind.CURSOR, Kind.CURSOR_RESTORED).where("cursor_name IS NOT NULL"),
-            decided.rows(Kind.CURSOR_BEFORE),
-            begun.relation("cursors"),
-        ),
-        plan.group_rows(
-            decided.rows(Kind.LASTID, Kind.GROUP_RESTORED),
-            decided.rows(Kind.GROUP_BEFORE),
-            begun.relation("groups"),
-        ),
-    ]
-    consumers, cursors, groups = (rows.fetched() for rows in restored)
+    after = _After(begun, decided, None if sent is None else sent.run_seq)
+    entries = after.entry_rows().kept()
+    consumers, cursors, groups = (
+        rows.fetched()
+        for rows in (after.consumer_rows(entries), after.cursor_rows(), after.group_rows())
+    )
     named = cursors.select(*GROUP, "cursor_name AS name")
     rows = [
         entries,
@@ -208,65 +200,132 @@ def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     return Decision(union_by_name(rows, JOURNAL_ROW), counts=counts)
 
 
-def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
-    """Raise RequestError if an undo of the run is in effect."""
-    undos = begun.relation("runs").where(f"command = '{COMMAND}' AND {NOT_ABANDONED}")
-    by_undone: dict[int, list[FinishedRun]] = {}
-    for row in undos.collect():
-        done = FinishedRun.of(row)
-        by_undone.setdefault(undone_by(done).run_seq, []).append(done)
+@dataclass(frozen=True, slots=True)
+class _After:
+    """Hold what a run has changed, and what was changed since.
 
-    def in_effect(run_seq: int) -> FinishedRun | None:
-        return next(
-            (done for done in by_undone.get(run_seq, ()) if in_effect(done.run_seq) is None), None
-        )
+    Attributes:
+        decided: the run that is undone.
+        sent_seq: the number of its writeback, or None if it was not written back.
+    """
 
-    undo_of_it = in_effect(undone.run_seq)
-    if undo_of_it is not None:
-        seq = undo_of_it.run_seq
-        raise RequestError(
-            f"run {undone.key} was already undone by run {seq} ({undo_of_it.key}). To do it again,"
-            f" undo that: claimlib undo {shlex.quote(begun.store.where)} {seq}",
-            run=undone.key,
-        )
+    begun: Begun
+    decided: Decided
+    sent_seq: int | None
 
+    def entry_rows(self) -> Relation:
+        """Return `plans.undo.entry_rows`."""
+        changes, moved = self._of_run(*plan.CHANGES), self._moved()
+        if moved is not None:
+            changes = plan.as_moved(changes, moved)
+        pending = self.begun.relation("pending").within(self.decided.pending)
+        answers = (Kind.ACKNOWLEDGED, Kind.GONE) if self.decided.of(*plan.REMOVED) else ()
+        later = self._later(*plan.CHANGES, *answers, Kind.GROUP, Kind.GROUP_REMOVED)
+        if moved is not None and answers:
+            sent = rows_of(self.begun.store, self.sent_seq or 0, *answers)
+            later = union_by_name([later, sent], JOURNAL_ROW)
+        return plan.entry_rows(changes, pending, later)
 
-def _applied(decided: Decided) -> Relation:
-    """Return the journal rows of a run without those that another writer's changes prevented."""
-    rows = decided.journal.where(of_kinds(plan.CHANGES))
-    if decided.of(Kind.LOST):
-        rows = without(rows, decided.rows(Kind.LOST))
-    return rows
+    def consumer_rows(self, entries: Relation) -> Relation:
+        """Return `plans.undo.consumer_rows` and `plans.undo.missing_owners`.
 
+        Args:
+            entries: `entry_rows`.
+        """
+        seen, moved = self._of_run(*plan.SEEN), self._moved()
+        if moved is not None:
+            seen = union_by_name([seen, moved], JOURNAL_ROW)
+        consumers = self.begun.relation("consumers")
+        later = self._later(*plan.SEEN, Kind.CONSUMER_REMOVED)
+        restored = plan.consumer_rows(
+            plan.unchanged(seen.where("consumer IS NOT NULL"), later, (*GROUP, "consumer")),
+            self.decided.rows(Kind.CONSUMER_BEFORE),
+            consumers,
+            self._owners(entries),
+        ).fetched()
+        given = entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED)))
+        removed = later.where(of_kinds((Kind.RETIRED, Kind.CONSUMER_REMOVED)))
+        missing = plan.missing_owners(given, consumers, restored, removed)
+        return union_all([restored, missing])
 
-def _entry_rows(begun: Begun, decided: Decided, sent: FinishedRun | None) -> Relation:
-    changes = _applied(decided)
-    if sent is not None:
-        moved = rows_of(begun.store, sent.run_seq, Kind.MOVED)
-        changes = plan.as_moved(changes, moved)
-    journal = begun.store.relation("journal")
-    kinds = of_kinds((*plan.CHANGES, Kind.ACKNOWLEDGED, Kind.GROUP, Kind.GROUP_REMOVED))
-    later = journal.where(
-        f"run_seq > {decided.row.run_seq:d} AND run_seq < {begun.run_seq:d} AND {kinds}"
-    )
-    return plan.entry_rows(changes, begun.relation("pending").within(decided.pending), later)
-
-
-def _consumer_rows(
-    begun: Begun, decided: Decided, sent: FinishedRun | None, entries: Relation
-) -> Relation:
-    seen = decided.rows(*plan.SEEN)
-    if sent is not None:
-        moved = rows_of(begun.store, sent.run_seq, Kind.MOVED)
-        seen = union_by_name([seen, moved], JOURNAL_ROW)
-    changed = entries.where(of_kinds((Kind.RESTORED, Kind.WITHDRAWN)))
-    owned = union_by_name(
-        [
-            without(begun.relation("pending"), changed),
+    def _owners(self, entries: Relation) -> Relation:
+        """Return the owners of entries that will be pending: stream, consumer_group, consumer."""
+        changed = entries.where(of_kinds((Kind.RESTORED, Kind.WITHDRAWN)))
+        pending = self.begun.relation("pending").where(in_buckets(self._buckets()))
+        owned = [
+            without(pending, changed),
             entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED))),
-        ],
-        {name: JOURNAL_ROW[name] for name in (*GROUP, "consumer")},
+        ]
+        return union_by_name(owned, {name: JOURNAL_ROW[name] for name in (*GROUP, "consumer")})
+
+    def cursor_rows(self) -> Relation:
+        """Return `plans.undo.cursor_rows`."""
+        kinds, key = (Kind.CURSOR, Kind.CURSOR_RESTORED), (*GROUP, "cursor_name")
+        set_by_run = self._of_run(*kinds).where("cursor_name IS NOT NULL")
+        return plan.cursor_rows(
+            plan.unchanged(set_by_run, self._later(*kinds), key),
+            self.decided.rows(Kind.CURSOR_BEFORE),
+            self.begun.relation("cursors"),
+        )
+
+    def group_rows(self) -> Relation:
+        """Return `plans.undo.group_rows`."""
+        kinds = (Kind.LASTID, Kind.GROUP_RESTORED)
+        return plan.group_rows(
+            plan.unchanged(self._of_run(*kinds), self._later(*kinds), GROUP),
+            self.decided.rows(Kind.GROUP_BEFORE),
+            self.begun.relation("groups"),
+        )
+
+    def _of_run(self, *kinds: Kind) -> Relation:
+        """Return the run's journal rows that were applied."""
+        rows = self.decided.rows(*kinds)
+        return without(rows, self.decided.rows(Kind.LOST)) if self.decided.of(Kind.LOST) else rows
+
+    def _moved(self) -> Relation | None:
+        """Return the entries that the writeback of the run moved, or None if it has none."""
+        if self.sent_seq is None:
+            return None
+        return rows_of(self.begun.store, self.sent_seq, Kind.MOVED)
+
+    def _later(self, *kinds: Kind) -> Relation:
+        """Return the journal rows of later runs, without the writeback of the run."""
+        first, end = self.decided.row.run_seq, self.begun.run_seq
+        own = "" if self.sent_seq is None else f" AND run_seq <> {self.sent_seq:d}"
+        return self.begun.store.relation("journal").where(
+            f"run_seq > {first:d} AND run_seq < {end:d}{own} AND {of_kinds(kinds)}"
+            f" AND {in_buckets(self._buckets())}"
+        )
+
+    def _buckets(self) -> Sequence[int]:
+        """Return the buckets of the streams of which the run changed something."""
+        rows = self.decided.journal.where("bucket IS NOT NULL").distinct("bucket").collect()
+        return sorted(row["bucket"] for row in rows) or [-1]
+
+
+def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
+    """Raise RequestError if the run was undone before, whether it was done again or not."""
+    chain = undos_of(begun, undone.run_seq)
+    if not chain:
+        return
+    first, last = chain[0], chain[-1]
+    command = f"claimlib undo {shlex.quote(begun.store.where)} {last.run_seq}"
+    is_done_again = len(chain) % 2 == 0
+    what = (
+        f"was undone by run {first.run_seq}, and done again by run {last.run_seq} ({last.key})."
+        f" To undo it again, undo that: {command}"
+        if is_done_again
+        else f"was already undone by run {last.run_seq} ({last.key}). To do it again, undo that:"
+        f" {command}"
     )
-    return plan.consumer_rows(
-        seen, decided.rows(Kind.CONSUMER_BEFORE), begun.relation("consumers"), owned
-    )
+    raise RequestError(f"run {undone.key} {what}", run=undone.key)
+
+
+def _refuse_without_previous(decided: Decided) -> None:
+    """Raise RequestError if the journal does not have the earlier values of a run."""
+    if not decided.row.has_previous:
+        raise RequestError(
+            f"run {decided.row.key} cannot be undone: an earlier version of claimlib did it, and"
+            " its journal lacks the earlier values of consumers, cursors and groups",
+            run=decided.row.key,
+        )

@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 
 from claimlib.commands import retire, undo, xack, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.commands.runs import WRITEBACK, find_run, writeback_of
+from claimlib.commands.runs import (
+    WRITEBACK,
+    find_run,
+    run_in_request,
+    undos_of,
+    writeback_of,
+)
 from claimlib.commands.server_view import changes_since, sources_of_groups
 from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
 from claimlib.commands.xpending import Reading
@@ -261,6 +267,7 @@ class _Writing:
         for source in servers.nodes:
             _check_server(begun, last, source)
         self._refuse_repeat(begun)
+        self._refuse_undone(begun)
         self._refuse_undo_of_unsent(begun)
         planned = self._entries(begun, servers)
         begun.tell_size(f"{planned.entries.count():,} entries")
@@ -277,15 +284,25 @@ class _Writing:
                 run=self.finished.key,
             )
 
+    def _refuse_undone(self, begun: Begun) -> None:
+        """Raise RequestError if an undo of the run is in effect."""
+        chain = undos_of(begun, self.finished.run_seq)
+        if len(chain) % 2:
+            raise RequestError(
+                f"run {self.finished.key} was undone by run {chain[-1].run_seq} ({chain[-1].key})."
+                " Nothing was sent",
+                run=self.finished.key,
+            )
+
     def _refuse_undo_of_unsent(self, begun: Begun) -> None:
         """Raise RequestError if the run is the undo of a run that was not written back."""
         if self.finished.command != undo.COMMAND:
             return
-        undone = undo.undone_by(self.finished)
+        undone = run_in_request(self.finished)
         if writeback_of(begun, undone.run_seq) is None:
             raise RequestError(
-                f"run {self.finished.key} has undone {undone.key}, which was not written back: the"
-                " server has none of its claims. Nothing was sent",
+                f"run {self.finished.key} has undone {undone.key}, of which no writeback is"
+                " finished. Nothing was sent. To see what the server has, take a new snapshot",
                 run=self.finished.key,
             )
 

@@ -12,6 +12,9 @@ CHANGES = (
     *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
 )
 """The kinds of journal rows that state what a run did to a pending entry, or found."""
+_OF_SOURCE = (Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
+# Of these kinds, `at_ms` is the time of the tombstone.
+_AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"
 """The event that a snapshot or an import read the entry from its source."""
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
@@ -35,7 +38,7 @@ def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Rela
     """
     of_changes = changes.sql(
         f"""
-        SELECT {_columns("e", event="e.kind")}, d.request
+        SELECT {_columns("e", event="e.kind", at_ms=_AT_MS)}, d.request
         FROM {{this}} AS e JOIN {{decisions}} AS d ON e.run_seq = d.run_seq
         """,
         decisions=decisions,
@@ -77,11 +80,13 @@ def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Re
         decisions: the journal rows of kind `run`.
         consumer: a SQL expression for its spelled name.
     """
-    applied = f"kind NOT IN ('{Kind.LOST}', '{Kind.TOUCHED}', '{Kind.GONE}', '{Kind.KEPT}')"
-    moved = changes.where(f"NOT (from_consumer <=> consumer) AND {applied}")
-    return moved.sql(
+    kinds = ", ".join(f"'{kind}'" for kind in (*UPDATED, *ADDED, *REMOVED, *_OF_SOURCE))
+    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq", "run_seq"))
+    moved = changes.where(f"NOT (from_consumer <=> consumer) AND kind IN ({kinds})")
+    applied = moved.lacking(changes.where(f"kind = '{Kind.LOST}'"), same)
+    return applied.sql(
         f"""
-        SELECT {_columns("e", event="e.kind")}, d.request,
+        SELECT {_columns("e", event="e.kind", at_ms=_AT_MS)}, d.request,
             CASE WHEN e.from_consumer <=> {consumer} THEN 'lost' ELSE 'received' END AS change
         FROM {{this}} AS e JOIN {{decisions}} AS d ON e.run_seq = d.run_seq
         """,

@@ -6,6 +6,8 @@ claimed; what it returned, it added; what it withdrew, it deleted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import PLACE
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
@@ -67,7 +69,8 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
                     WHEN number IS NULL AND is_later IS NULL AND is_read IS NULL
                         THEN '{Kind.RETURNED}'
                     ELSE '{Kind.KEPT}' END
-                WHEN coalesce(number, 0) <> 1 OR NOT ({is_left}) THEN '{Kind.KEPT}'
+                WHEN is_later IS NOT NULL OR coalesce(number, 0) <> 1 OR NOT ({is_left})
+                    THEN '{Kind.KEPT}'
                 WHEN {_in(*UPDATED)} THEN '{Kind.RESTORED}'
                 ELSE '{Kind.WITHDRAWN}' END AS new_kind
             FROM {{this}} AS c LEFT JOIN present USING ({_ENTRY}) LEFT JOIN of_ids USING ({_ENTRY})
@@ -120,7 +123,8 @@ def consumer_rows(
             LEFT JOIN owned USING ({_CONSUMER})
         WHERE CASE
             WHEN was_removed THEN now_seen_ms IS NULL AND seen_time_ms IS NOT NULL
-            ELSE now_seen_ms <=> left_seen_ms AND now_active_ms <=> CASE WHEN is_exact
+            ELSE now_seen_ms IS NOT NULL AND now_seen_ms <=> left_seen_ms
+                AND now_active_ms <=> CASE WHEN is_exact
                     THEN left_active_ms ELSE coalesce(left_active_ms, active_time_ms) END
                 AND NOT (seen_time_ms IS NULL AND is_owner IS NOT NULL) END
         """,
@@ -128,6 +132,40 @@ def consumer_rows(
         consumers=consumers,
         owned=owned,
     )
+
+
+def missing_owners(
+    given: Relation, consumers: Relation, restored: Relation, removed: Relation
+) -> Relation:
+    """Return the journal's `consumer_restored` rows of owners that were removed since.
+
+    Their times are the last delivery times of the entries that they get back.
+
+    Args:
+        given: the `restored` and `returned` rows.
+        consumers: the table.
+        restored: `consumer_rows`.
+        removed: one row per consumer that was removed since: stream, consumer_group, consumer.
+    """
+    return given.sql(
+        f"""
+        SELECT '{Kind.CONSUMER_RESTORED}' AS kind, {_CONSUMER},
+            max(delivery_time_ms) AS seen_time_ms, max(delivery_time_ms) AS active_time_ms
+        FROM {{this}} AS g LEFT SEMI JOIN {{removed}} AS r USING ({_CONSUMER})
+            LEFT ANTI JOIN {{consumers}} AS c USING ({_CONSUMER})
+            LEFT ANTI JOIN {{restored}} AS d USING ({_CONSUMER})
+        GROUP BY {_CONSUMER}
+        """,
+        consumers=consumers,
+        restored=restored,
+        removed=removed,
+    )
+
+
+def unchanged(rows: Relation, later: Relation, key: Sequence[str]) -> Relation:
+    """Return the rows whose key no later row has."""
+    same = " AND ".join(f"s.{name} = t.{name}" for name in key)
+    return rows.lacking(later, same)
 
 
 def cursor_rows(left: Relation, before: Relation, cursors: Relation) -> Relation:

@@ -45,8 +45,8 @@ def entries(
     claim and for a deletion); `consumer`, `delivery_time_ms` and `delivery_count` as the run set
     them (null unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
     `server_count` (the entry on the server, null if it was not pending); `latest_delivery_ms` (an
-    entry that was delivered later is left alone); `is_current` (False if another writer changed the
-    entry in the store since); `turn` (of the group, from 0).
+    entry that was delivered later is left alone); `is_current` (False if the entry in the store is
+    not as the run left it); `turn` (of the group, from 0).
 
     Args:
         decided: the journal rows of `WRITTEN` kinds that were applied.
@@ -68,6 +68,8 @@ def entries(
             SELECT DISTINCT {_ENTRY}, consumer AS now_consumer,
                 delivery_time_ms AS now_time_ms, delivery_count AS now_count
             FROM {{pending}} AS pending
+        ), q AS (
+            SELECT DISTINCT {_ENTRY}, true AS is_pending FROM {{pending}} AS pending
         ), c AS (
             SELECT {_ENTRY}, consumer AS server_consumer, delivery_count AS server_count
             FROM {{changes}} AS changes
@@ -84,8 +86,10 @@ def entries(
             CASE WHEN e.is_claim THEN e.delivery_count ELSE e.from_delivery_count END
                 AS from_delivery_count,
             server_consumer, server_count, {_LATEST_DELIVERY_MS} AS latest_delivery_ms,
-            CASE WHEN e.is_claim THEN now_count IS NOT NULL ELSE true END AS is_current
+            CASE WHEN e.is_claim THEN now_count IS NOT NULL ELSE is_pending IS NULL END
+                AS is_current
         FROM e
+            LEFT JOIN q ON {_same_entry("q")}
             LEFT JOIN r ON e.stream = r.stream AND e.consumer_group = r.consumer_group
                 AND e.request_number <=> r.request_number
             LEFT JOIN g ON e.stream = g.stream AND e.consumer_group = g.consumer_group

@@ -116,6 +116,13 @@ def of_upgrade(upgraded: Upgrade) -> Report:
     )
 
 
+_DIFFERENCES = (
+    "differences: another writer has changed rows, or has deleted rows from which they follow. The"
+    " next snapshot or import corrects pending; claimlib entry STORE STREAM ID shows what happened"
+    " to an entry"
+)
+
+
 def of_check(where: str, problems: Sequence[Problem]) -> Report:
     """What a store lacks, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
@@ -137,6 +144,7 @@ def of_check(where: str, problems: Sequence[Problem]) -> Report:
         ),
         notes=(
             note if problems else "no problems found",
+            *([_DIFFERENCES] if any(problem.is_difference for problem in problems) else []),
             *(
                 f"to repair the table {problem.table}, run: {problem.remedy}"
                 for problem in problems

@@ -132,7 +132,12 @@ class ServerProof(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """The `run` row of one decision: who decided what, from which versions."""
+    """The `run` row of one decision: who decided what, from which versions.
+
+    Attributes:
+        has_previous: False if the decision has no earlier values of consumers, cursors and groups,
+            because an earlier version of claimlib made it.
+    """
 
     run_seq: int
     command: str
@@ -147,6 +152,7 @@ class RunRow:
     pins: Pins
     counts: Mapping[str, int]
     began_ms: int | None = None
+    has_previous: bool = True
 
     @property
     def key(self) -> str:
@@ -186,6 +192,7 @@ class RunRow:
             pins=Pins(versions=inputs["versions"], table_ids=inputs["table_ids"]),
             counts=inputs["counts"],
             began_ms=inputs.get("began_ms"),
+            has_previous=inputs.get("has_previous", False),
         )
 
     def values(self) -> dict[str, object]:
@@ -200,6 +207,7 @@ class RunRow:
             },
             "counts": dict(self.counts),
             "began_ms": self.began_ms,
+            "has_previous": self.has_previous,
         }
         return {
             "run_seq": self.run_seq,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from claimlib.engine.changes import Changes, lacking
-from claimlib.engine.relation import Relation
+from claimlib.engine.relation import Relation, union_all
 from claimlib.plans.keys import GROUP, id_at_most, is_stream, without
 from claimlib.runs.claims import Outcome
 from claimlib.runs.journal import Decided, RunRow
@@ -96,10 +96,11 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
     has_one = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
     rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_one)
     returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
-    if not returned.is_empty():
+    if not returned.is_empty():  # then nothing is deleted: an undo of a run either gives or takes
         of_undone = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")
         removal = _by_key("tombstones", of_undone, row, {}, is_removed="true")
         apply_changes(store, removal, row)
+        return
     purges = rows.where(f"kind <> '{Kind.RETURNED}'").select(
         *_ENTRY,
         "from_consumer AS consumer",
@@ -156,13 +157,16 @@ def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
     """Write the earlier times of consumers, and remove those that did not exist."""
     times = ("seen_time_ms", "active_time_ms")
     rows = restored.select(*TABLES["consumers"].key, *times)
+    existed = rows.where("seen_time_ms IS NOT NULL")
+    idle = _without_entries(store, rows.where("seen_time_ms IS NULL"))
+    rows = union_all([existed, idle])
     changes = _by_key(
         "consumers",
         rows,
         row,
         {name: f"s.{name}" for name in times},
         is_removed="s.seen_time_ms IS NULL",
-        new=rows.where("seen_time_ms IS NOT NULL"),
+        new=existed,
     )
     apply_changes(store, changes, row)
 
@@ -189,8 +193,9 @@ def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
     (ms, own_ms), (seq, own_seq) = ((f"t.{name}", value) for name, value in values.items())
     is_other = f"NOT ({ms} = {own_ms} AND {seq} = {own_seq})"
     is_lower = f"{id_at_most(ms, seq, own_ms, own_seq)} AND {is_other}"
-    raised = decided.rows(Kind.LASTID).select(*GROUP, *values)
-    apply_changes(store, _by_key("groups", raised, row, values, is_due=is_lower), row)
-    restored = decided.rows(Kind.GROUP_RESTORED).select(*GROUP, *values)
+    if decided.of(Kind.LASTID):
+        raised = decided.rows(Kind.LASTID).select(*GROUP, *values)
+        apply_changes(store, _by_key("groups", raised, row, values, is_due=is_lower), row)
     if decided.of(Kind.GROUP_RESTORED):
+        restored = decided.rows(Kind.GROUP_RESTORED).select(*GROUP, *values)
         apply_changes(store, _by_key("groups", restored, row, values), row)

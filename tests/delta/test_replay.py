@@ -1,0 +1,106 @@
+"""`check --replay` finds each difference from what snapshots and journal say."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from claimlib.commands.check import check
+from claimlib.commands.undo import undo
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.semantics.model import AutoclaimRequest
+from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import append, delete, update
+from tests.delta.pels import NOW_MS, keyspace
+from tests.delta.server_groups import GROUP, mirror, stall, sweep, write
+from tests.delta.test_undo import random_run
+
+
+def found(store: Store) -> dict[tuple[str, str], tuple[int, str]]:
+    """Return count and example of what only the replay finds, by table and the first words."""
+    plain = set(check(store))
+    return {
+        (problem.table, " ".join(problem.what.split()[:5])): (problem.count, problem.example)
+        for problem in check(store, replay=True)
+        if problem not in plain
+    }
+
+
+@pytest.fixture
+def lived(store, server, client) -> Store:
+    """A store with snapshots, sweeps, a writeback, undos, and a group that went away."""
+    stall(client, "s", [f"{n}-0" for n in range(1, 8)])
+    stall(client, "t", ["1-0"], owner="carl")
+    client.xdel("s", "3-0")
+    mirror(store, server)
+    sweep(store)
+    write(store, server)
+    client.xack("s", GROUP, "1-0")
+    client.xgroup_destroy("t", GROUP)
+    mirror(store, server)
+    second = random.Random(1)
+    for _ in range(2):
+        undo(store, str(random_sweep(store, second)))
+    return store
+
+
+def random_sweep(store: Store, draw: random.Random) -> int:
+    """Claim everything for one of two consumers."""
+    name = draw.choice([b"dora", b"eve"])
+    done = xautoclaim(store, SweepRequest(AutoclaimRequest(name, 0))).run_seq
+    assert done is not None
+    return done
+
+
+def test_a_store_that_only_runs_have_changed_has_no_difference(lived):
+    assert found(lived) == {}
+
+
+def test_a_store_without_a_source_is_replayed_from_its_journal(store):
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    draw = random.Random(3)
+    for _ in range(3):
+        random_run(store, draw)
+    assert found(store) == {}
+    update(store, "pending", "run_seq > 0 AND stream = 's'", delivery_count="99")
+    ((table, what),) = found(store)
+    assert (table, what) == ("pending", "entries that another writer changed,")
+
+
+def test_each_change_from_outside_is_found_and_shown_by_an_example(lived):
+    key = '{"stream":"s","consumer_group":"%s","id":"%s"}'
+    delete(lived, "pending", "stream = 's' AND id_ms = 2")
+    update(lived, "pending", "stream = 's' AND id_ms IN (5, 6)", consumer="'thief'")
+    new = {"stream": "s", "consumer_group": GROUP, "id_ms": 99, "id_seq": 0, "run_seq": 0}
+    state = {"consumer": "x", "delivery_time_ms": 1, "delivery_count": 1}
+    append(lived, "pending", {**new, **state})
+    delete(lived, "tombstones", "id_ms = 3")
+    append(lived, "tombstones", {**new, **state, "purged_at_ms": 1, "run_seq": 2})
+    differences = found(lived)
+    assert differences.pop(("tombstones", "deleted entries without a tombstone"))[0] == 1
+    assert differences.pop(("tombstones", "tombstones of entries that no"))[0] == 1
+    assert differences == {
+        ("pending", "entries that another writer removed,"): (1, key % (GROUP, "2-0")),
+        ("pending", "entries that another writer changed,"): (2, key % (GROUP, "5-0")),
+        ("pending", "entries that another writer added,"): (1, key % (GROUP, "99-0")),
+    }
+
+
+def test_journal_rows_that_are_missing_or_too_many_are_found(lived):
+    delete(lived, "journal", "kind = 'claimed' AND id_ms = 4 AND run_seq = 2")
+    differences = found(lived)
+    assert differences["runs", "counts of runs that differ"] == (
+        1,
+        '{"run_seq":2,"kind":"claimed"}',
+    )
+
+
+def test_a_source_whose_rows_were_deleted_is_named(lived):
+    delete(lived, "pel_snapshots", "id_ms = 5")
+    differences = found(lived)
+    assert [table for table, _ in differences] == ["pel_snapshots"]
+    ((number, example),) = differences.values()
+    assert number == 1
+    assert example.startswith("snapshot:")
