@@ -1,4 +1,4 @@
-"""Undo a run: put back what it changed in the store, where nothing has changed it since."""
+"""Undo a run: put back what it changed in the store, unless it has changed again since."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _COMMANDS = (
     *(reset_cursor.COMMAND, COMMAND),
 )
 ENTRIES = (Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN, Kind.KEPT)
-"""The kinds of journal rows that state what became of the entries of the run."""
+"""The kinds of journal rows that state the outcome for each entry of the run."""
 CONSUMERS, CURSORS, GROUPS = "consumers_restored", "cursors_restored", "groups_restored"
-"""The counts of rows of the small tables that got their earlier values."""
+"""The names of the counts of rows of small tables whose earlier values were restored."""
 _OF_TABLES = {
     CONSUMERS: Kind.CONSUMER_RESTORED,
     CURSORS: Kind.CURSOR_RESTORED,
@@ -42,16 +42,16 @@ _OF_TABLES = {
 
 @dataclass(frozen=True)
 class UndoReply:
-    """Hold what an undo put back, or would in a dry run.
+    """Hold what an undo put back, or would put back in a dry run.
 
     Attributes:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id had done it.
         undone: the key of the run that was undone.
-        counts: entries: restored (to the earlier owner, time and count), returned (pending again),
-            withdrawn (no longer pending), kept (changed since, so left alone), lost (another writer
-            changed the row meanwhile), gone (not pending, and unknown why); and consumers_restored,
-            cursors_restored, groups_restored.
+        counts: the numbers of entries: restored (to the earlier owner, time and count), returned
+            (pending again), withdrawn (no longer pending), kept (changed since, so left alone),
+            lost (another writer changed the row meanwhile), gone (not pending for an unknown
+            reason).  Also consumers_restored, cursors_restored and groups_restored.
     """
 
     run_id: str | None
@@ -82,11 +82,11 @@ def undo(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> UndoReply:
-    """Put back what a finished run changed: owners, delivery times and counts, deleted and
-    acknowledged entries, consumers, cursors and last delivered ids.
+    """Put back what a finished run changed in the store.
 
-    What another run or writer has changed since stays as it is.  An undo is a run, and can be
-    undone, too.
+    These are owners, delivery times and counts, deleted and acknowledged entries, consumers,
+    cursors and last delivered ids.  What another run or writer has changed since stays as it is.
+    An undo is a run, and can be undone, too.
 
     Args:
         run_name: as `runs.find_run` takes it.
@@ -95,7 +95,7 @@ def undo(
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        RequestError: there is no such run, it cannot be undone, or it is undone already.
+        RequestError: there is no such run, it cannot be undone, or it was already undone.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
 
@@ -152,7 +152,7 @@ def find_undoable(store: Store, run_name: str) -> FinishedRun:
     """Return the finished run that is to be undone.
 
     Raises:
-        RequestError: there is none, or it is not a run that can be undone.
+        RequestError: there is no such run, or it cannot be undone.
     """
     undone = find_run(store, run_name)
     if undone.command in _COMMANDS:
@@ -172,7 +172,7 @@ class NamedRun(NamedTuple):
 
 
 def undone_by(undo_run: FinishedRun) -> NamedRun:
-    """Return the run that an undo has undone, or that a writeback has written."""
+    """Return the run that an undo has undone, or that a writeback has written back."""
     request = json.loads(undo_run.request)
     return NamedRun(request["run_seq"], request["run"])
 
@@ -225,14 +225,14 @@ def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
     if undo_of_it is not None:
         seq = undo_of_it.run_seq
         raise RequestError(
-            f"run {undone.key} was already undone by run {seq} ({undo_of_it.key}). To do it again,"
-            f" undo that: claimlib undo {shlex.quote(begun.store.where)} {seq}",
+            f"run {undone.key} was already undone by run {seq} ({undo_of_it.key}). To do the run"
+            f" again, undo that undo: claimlib undo {shlex.quote(begun.store.where)} {seq}",
             run=undone.key,
         )
 
 
 def _applied(decided: Decided) -> Relation:
-    """Return the journal rows of a run without those that another writer's changes prevented."""
+    """Return the journal rows of a run without decisions that another writer prevented."""
     rows = decided.journal.where(of_kinds(plan.CHANGES))
     if decided.of(Kind.LOST):
         rows = without(rows, decided.rows(Kind.LOST))
