@@ -301,6 +301,7 @@ def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_be
     assert count(store.where, "tombstones") == DELETED
 
 
+@pytest.mark.long
 def test_a_run_whose_commit_does_not_say_who_made_it_is_not_said_to_have_lost_what_it_deleted(
     spark_store: Store, large_tables: None
 ) -> None:

@@ -32,7 +32,14 @@ PENDING = (
 BY_PARTITION = "embedded engine, one partition at a time"
 
 
-@pytest.fixture(params=["embedded engine", BY_PARTITION, "Spark, few rows", "Spark, many rows"])
+@pytest.fixture(
+    params=[
+        "embedded engine",
+        BY_PARTITION,
+        "Spark, few rows",
+        pytest.param("Spark, many rows", marks=pytest.mark.long),
+    ]
+)
 def writer(
     request: pytest.FixtureRequest,
     spark: SparkSession,

@@ -216,7 +216,11 @@ def views(spark: SparkSession, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("table", "rows"), [("pending", pending("1-0", owner="eve")), ("entries", entries("2-0"))]
+    ("table", "rows"),
+    [
+        ("pending", pending("1-0", owner="eve")),
+        pytest.param("entries", entries("2-0"), marks=pytest.mark.long),
+    ],
 )
 def test_a_view_that_changes_after_it_was_checked_is_refused_and_nothing_is_imported(
     store: Store,

@@ -111,7 +111,9 @@ def assert_bound(where: Path) -> None:
 
 
 @pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", "Spark"])
-@pytest.mark.parametrize("is_many", [True, False], ids=["MERGE", "few rows"])
+@pytest.mark.parametrize(
+    "is_many", [pytest.param(True, marks=pytest.mark.long), False], ids=["MERGE", "few rows"]
+)
 def test_runs_of_either_engine_work_on_it(
     spark: SparkSession,
     embedded: Path,

@@ -151,7 +151,7 @@ def copy(store: Store, condition: str) -> None:
     append_rows(store, "pending", copied.fetched())
 
 
-@pytest.mark.parametrize("taken", ["5-0", "4-0"])
+@pytest.mark.parametrize("taken", ["4-0", pytest.param("5-0", marks=pytest.mark.long)])
 def test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took(
     spark_store: Store, large_tables: None, taken: str
 ) -> None:
@@ -173,6 +173,7 @@ def test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took(
     assert count(spark_store.where, "tombstones") == (0 if taken == "4-0" else DELETED)
 
 
+@pytest.mark.long
 def test_where_a_run_is_finished_later_a_copy_of_what_it_deleted_makes_up_for_nothing_either(
     spark_store: Store, large_tables: None
 ) -> None:
@@ -342,7 +343,9 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
 
 
-@pytest.mark.parametrize(("one_in", "operation"), [(1, "MERGE"), (2, "WRITE")])
+@pytest.mark.parametrize(
+    ("one_in", "operation"), [(1, "MERGE"), pytest.param(2, "WRITE", marks=pytest.mark.long)]
+)
 def test_buckets_are_rewritten_where_much_of_them_changes_and_else_merged(
     spark_store: Store, monkeypatch: pytest.MonkeyPatch, one_in: int, operation: str
 ) -> None:

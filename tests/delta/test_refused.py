@@ -294,8 +294,8 @@ def test_two_request_tables_that_say_the_same_number_in_different_columns_are_no
     ("name", "value", "sound"),
     [
         ("spark.sql.files.ignoreMissingFiles", "true", "false"),
-        ("spark.sql.files.ignoreCorruptFiles", "TRUE", "false"),
-        ("spark.databricks.delta.stalenessLimit", "1h", "0ms"),
+        pytest.param("spark.sql.files.ignoreCorruptFiles", "TRUE", "false", marks=pytest.mark.long),
+        pytest.param("spark.databricks.delta.stalenessLimit", "1h", "0ms", marks=pytest.mark.long),
     ],
 )
 def test_a_session_that_may_read_less_than_there_is_is_refused(

@@ -86,7 +86,12 @@ RESTORED = "RESTORE TABLE {table} TO VERSION AS OF "
     [
         (BY_DELTA_RS, f"{DELETED}= 3", r"3 \(xautoclaim:c\)"),
         pytest.param(BY_SPARK, f"{DELETED}= 2", r"2 \(xautoclaim:b\)", marks=pytest.mark.long),
-        (BY_SPARK, f"{DELETED}> 0", r"1 \(xautoclaim:first\) and of 2 more"),
+        pytest.param(
+            BY_SPARK,
+            f"{DELETED}> 0",
+            r"1 \(xautoclaim:first\) and of 2 more",
+            marks=pytest.mark.long,
+        ),
         (BY_DELTA_RS, f"{RESTORED}1", r"2 \(xautoclaim:b\) and of 1 more"),
     ],
     indirect=["swept"],

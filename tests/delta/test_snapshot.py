@@ -236,8 +236,10 @@ def test_both_engines_write_the_same_rows(
     "phase",
     [
         Phase.APPLY,
-        *(pytest.param(p, marks=pytest.mark.long) for p in (Phase.VERIFY, Phase.RECORD)),
-        Phase.FINISH,
+        *(
+            pytest.param(phase, marks=pytest.mark.long)
+            for phase in (Phase.VERIFY, Phase.RECORD, Phase.FINISH)
+        ),
     ],
 )
 @pytest.mark.parametrize(("first", "then"), [ENGINES, ENGINES[::-1]])

@@ -94,7 +94,7 @@ def test_an_old_store_is_refused_until_it_is_upgraded(
     assert files_of(old) == before
 
 
-@ENGINES
+@SPARK_LATER
 def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_runs(
     spark: SparkSession, old: Path, engine: str
 ) -> None:

@@ -138,6 +138,7 @@ IMPORTED = {
 }
 
 
+@pytest.mark.long
 def test_an_import_leaves_the_same_rows_by_either_engine(
     spark, claimlib, empty_store, lake, tmp_path
 ):

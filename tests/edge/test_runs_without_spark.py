@@ -109,7 +109,7 @@ def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatc
         assert said.code == (2 if words in REFUSED or said.err.startswith(NO_COLUMNS) else 0)
 
 
-@pytest.mark.parametrize("command", LOOKED_AT)
+@pytest.mark.parametrize("command", ["xautoclaim", pytest.param("check", marks=pytest.mark.long)])
 def test_a_command_that_looks_at_tables_says_to_the_byte_what_it_says_by_spark(
     claimlib, monkeypatch, filled, command
 ):

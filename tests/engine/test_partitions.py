@@ -76,7 +76,13 @@ def swept(folder: Path, request: SweepRequest) -> dict[str, Any]:
     return {**tables, "counts": reply.counts}
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "all groups",
+        *(pytest.param(name, marks=pytest.mark.long) for name in REQUESTS if name != "all groups"),
+    ],
+)
 def test_a_sweep_leaves_the_same_rows(
     name: str, filled: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
