@@ -212,7 +212,7 @@ def test_one_consumer_is_stored_as_ever() -> None:
     [
         ({"others": (b"b", b"b")}, "--consumer names b twice"),
         ({"others": (b"a",)}, "--consumer names a twice"),
-        ({"active_within_ms": 1}, "--consumer and --assign both say"),
+        ({"active_within_ms": 1}, "--consumer and --assign both choose"),
     ],
 )
 def test_a_consumer_is_named_once_and_not_beside_the_live_ones(request_, said) -> None:
