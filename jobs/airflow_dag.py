@@ -1,10 +1,10 @@
-"""A DAG for Airflow 3: a snapshot of a server, then what is stalled is claimed, then an alert.
+"""A DAG for Airflow 3: take a snapshot of a server, claim stalled entries, and alert.
 
-`init` (what is there stays) → `snapshot` → `xautoclaim` → `xpending`, every quarter of an hour, one
-run at a time.  Each task is one process: `claimlib COMMAND` of an environment of its own or, with
-the variable `claimlib_spark_submit`, a job of this folder.  Airflow needs no other package for it.
+`init` (an existing store stays) → `snapshot` → `xautoclaim` → `xpending`, every quarter of an hour,
+one run at a time.  Each task is one process: `claimlib COMMAND` of an environment of its own or,
+with the variable `claimlib_spark_submit`, a job of this folder.  Airflow needs no other package.
 The scheduler's run id is the run id of the commands, so a retry finds what was done and changes
-nothing.  `docs/airflow.md` has the variables, all of which have defaults.  With the variable
+nothing.  `docs/airflow.md` lists the variables.  All have defaults.  With the variable
 `claimlib_writeback_url`, which is empty by default, `xautoclaim` writes its claims to the server.
 """
 
@@ -198,7 +198,7 @@ def small_result(result: Mapping[str, Any], code: int) -> dict[str, Any]:
 
 
 def only_in_the_store(result: Mapping[str, Any], store: str) -> str | None:
-    """What is to be said of claims that were not written back: the server does not know of them."""
+    """Return a message if claims were not written back, or None."""
     counts = result.get("counts") or {}
     if (
         "writeback" in result

@@ -203,10 +203,10 @@ def retire(
     back: WritebackOptions,
     common: Common,
 ) -> None:
-    """Give all pending entries of one consumer, or of several, to others, and remove it.
+    """Remove one or several consumers, and give their pending entries to other consumers.
 
     Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. On a
-    server that the store mirrors, the consumer is removed only with --writeback.
+    server that the store mirrors, consumers are removed only with --writeback.
     """
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.retire import Retirement, matching_consumers

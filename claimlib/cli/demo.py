@@ -22,8 +22,8 @@ def demo(
 
     Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, and claims the
     stuck entries with spark-submit. Then it compares every entry with what XAUTOCLAIM does on a
-    copy of the server, once for each engine. Exits with code 1 if they differ. It writes the claims
-    back to the server, where their consumer reads and acknowledges them.
+    copy of the server, once for each engine. It writes the claims back, and compares both servers.
+    Their consumer then acknowledges the entries. Exits with code 1 if anything differs.
     Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play

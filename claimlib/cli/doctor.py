@@ -92,8 +92,8 @@ def doctor(
     """Check the installation, and optionally a store and a server.
 
     Checks Java, packages, disk space and Spark and, if they are given, a store, and a server with
-    the rights of its user. For a node of a cluster, every master is checked. Each line says ok, or
-    what to do. Changes nothing; exits with code 4 if something must be done.
+    the rights of its user. If the server belongs to a cluster, checks each master. Each line says
+    ok, or what to do. Changes nothing; exits with code 4 if something must be done.
     """
     if store is not None and url is None and is_server_url(store):
         store, url = None, store
@@ -211,7 +211,7 @@ def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Che
 
 
 def _node(source: Source, slots: int) -> Iterator[Check]:
-    """A line that describes a server, and one about its clock."""
+    """Yield a line that describes a server, and one about its clock."""
     from claimlib.live.server import CLUSTER, key_count
 
     state = source.server

@@ -39,9 +39,9 @@ def entry(
     limit: LimitOption = None,
     common: Common,
 ) -> None:
-    """Show what happened to one entry: its owners, when and why, and its present state.
+    """Show the history of one entry: its owners, with times and runs, and its present state.
 
-    An event is what a run did to the entry, or that a snapshot or an import read it. Times are in
+    Each row is an event: a run changed the entry, or a snapshot or an import read it. Times are in
     UTC. JSON has the request of each run.
     """
     from claimlib.cli.output import show

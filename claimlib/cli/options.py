@@ -226,12 +226,12 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritebackOptions:
-    """Hold the server that a run is written back to, and how.  None if not given."""
+    """Hold the options of a writeback after a run.  The URL is None if it is not given."""
 
     writeback: Annotated[
         str | None,
         Option(
-            "Then write the run back to this server, which the store mirrors:"
+            "After the run, write it back to this server, which the store mirrors:"
             " redis://[USER@]HOST[:PORT][/DB], or rediss:// for TLS; without a password. The"
             " writeback has the same run id.",
             "URL",
@@ -245,7 +245,7 @@ class WritebackOptions:
         """Return the access to the server, or None if nothing is to be written back.
 
         Raises:
-            RequestError: an option of a writeback is given without its URL.
+            RequestError: an option of a writeback is given without --writeback.
             SourceError: the server cannot be reached.
         """
         options = {**asdict(self.server), **self.extent}

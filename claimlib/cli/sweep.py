@@ -81,7 +81,7 @@ def xautoclaim(
 ) -> None:
     """Claim entries that were idle for too long, in all groups. Gives entries of the store that
     were idle for longer than --min-idle to --consumer. The server is changed only with --writeback.
-    claimlib runs STORE RUN --as-commands prints the commands for it.
+    claimlib runs STORE RUN --as-commands prints commands that do the same.
 
     Does for each group what Redis' XAUTOCLAIM does. Pending entries whose stream entry no longer
     exists are removed from the pending entries list.

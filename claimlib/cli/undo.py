@@ -1,4 +1,4 @@
-"""The command that takes a run back: undo."""
+"""The command that puts back what a run changed: undo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that carries a run to the server: writeback; also at the end of other commands."""
+"""The command that writes a run back to the server: writeback.  It can end other commands, too."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def writeback(
         str,
         argument(
             "RUN",
-            "The xautoclaim, xclaim, xack or retire run: its number, command:run_id, or its run"
-            " id.",
+            "The xautoclaim, xclaim, xack, retire or undo run: its number, command:run_id, or its"
+            " run id.",
         ),
     ],
     url: Annotated[
@@ -103,7 +103,7 @@ def _max_age_ms(settings: Config) -> int:
 def check_target(
     store: Store, command: str, run_id: str | None, access: ServerAccess | None
 ) -> None:
-    """Refuse a server that the run cannot be written back to, before the run begins.
+    """Refuse a server to which the run cannot be written back, before the run begins.
 
     Args:
         access: the server, or None if the run is not written back.

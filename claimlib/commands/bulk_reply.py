@@ -23,18 +23,20 @@ _GOT = ("consumer", "delivery_time_ms", "delivery_count", "payload", "fields")
 
 @dataclass(frozen=True)
 class BulkReply(RunReply):
-    """Hold what XCLAIMs, XACKs or a retirement did, or would do in a dry run.  The relations are
-    made when they are requested, and follow from the journal, as those of `reply.Reply`.
+    """Hold what XCLAIMs, XACKs or a retirement did, or would do in a dry run.
+
+    The relations are built when they are requested.  They follow from the journal, as those of
+    `reply.Reply` do.
 
     Attributes:
         run_id: the key of the run together with the command, or None in a dry run.
         run_seq: the number of the run, or None in a dry run.
         dry_run: True if nothing was written.
         is_repeat: True if an earlier call with the same run id had done the run.
-        counts: of ids, as it was decided: claimed, forced, superseded, deleted, acked, left,
-            not_pending; of these lost, and (only where it cannot be told) gone; of requests:
-            requested (done) and refused; of a retirement: retired (consumers that are gone) and
-            not_idle (consumers that stay because of its idle_ms).
+        counts: of ids, as decided: claimed, forced, superseded, deleted, acked, left, not_pending.
+            Of these: lost, and gone (only if the reason is unknown).  Of requests: requested (done)
+            and refused.  Of a retirement: retired (consumers that are gone), and not_idle
+            (consumers that stay because of its idle_ms).
     """
 
     ZEROS = dict.fromkeys(map(str, (*_IDS, *_REQUESTS, Kind.LOST)), 0)
@@ -48,7 +50,7 @@ class BulkReply(RunReply):
 
     @cached_property
     def retired(self) -> Relation:
-        """One row per consumer that a retirement decided to remove: its key."""
+        """Return one row per consumer that a retirement decided to remove: its key."""
         return self.journal(Kind.RETIRED).select(*GROUP, "consumer")
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Show what happened to one entry, or to the entries of one consumer."""
+"""Read the history of one entry, or of the entries of one consumer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PENDING = (*GROUP, "consumer", "delivery_time_ms", "delivery_count", "run_seq")
 
 @dataclass(frozen=True)
 class EntryHistory:
-    """Hold what a store knows of one entry.
+    """Hold the history and the present state of one entry.
 
     Attributes:
         stream: the spelled name.
         pending: one row per group in which it is pending now: stream, consumer_group, consumer,
             delivery_time_ms, delivery_count, run_seq (the run that wrote the row; 0: none).
-        exists: True if the store has the stream entry, False if it has not, or no longer.
-        fields: the payload, pairs of name and value (bytes); None if the store does not have it.
+        exists: True if the store has the stream entry now.
+        fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
         events: one row per event, the earliest first: `plans.history.entry_events`.
     """
 
@@ -76,10 +76,11 @@ def entry_history(
 def consumer_history(
     store: Store, consumer: bytes, stream: bytes | None = None, group: bytes | None = None
 ) -> Relation:
-    """Return what runs took from a consumer and gave to it.
+    """Return the entries that runs took from a consumer or gave to it.
 
     Args:
-        stream, group: the stream, and its consumer group; None for all.
+        stream: None for all streams.
+        group: None for all groups.
 
     Returns: one row per entry and run, the earliest first: `plans.history.consumer_events`.
 

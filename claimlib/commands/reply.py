@@ -250,9 +250,9 @@ def _counted(rows: Relation) -> Mapping[str, int]:
 
 
 def _near(store: Store, claimed: Relation) -> Relation:
-    """Return the part of `entries` in which the payload of what a run claimed lies.
+    """Return the part of `entries` that holds the payloads of the claimed entries.
 
-    No other file is read when a reply is shown.
+    Then no other files are read when a reply is shown.
     """
     return store.relation("entries").within(where_ids_lie(claimed.where("NOT justid")))
 

@@ -1,7 +1,7 @@
-"""Retirement of consumers: all their pending entries go to recipients, and they are removed.
+"""Retire consumers: remove them, and give all their pending entries to recipients.
 
-The server's own way, XGROUP DELCONSUMER, drops what a consumer has pending; nothing is ever
-dropped here.
+The server's command XGROUP DELCONSUMER drops the pending entries of a consumer.  A retirement drops
+none.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ COMMAND = "retire"
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """State which consumers are retired, and who gets what they have pending.
+    """State which consumers are retired, and which recipients get their pending entries.
 
     Attributes:
-        consumer: the name of one, or (as text) a glob for the names of several.  The recipients are
-            not retired, although the glob may match their names.
-        recipients: of the entries that the stream still has, the n-th by id (from 0) goes to
-            recipient n modulo their number.
-        idle_ms: retire only consumers that have asked for nothing for so long, or longer, by their
-            seen time.  A consumer whose seen time is not known stays.  None: retire all.
+        consumer: the name of one consumer (bytes), or a glob for the names of several (str).
+            Recipients are never retired, even if the glob matches their names.
+        recipients: the entries that the stream still has are distributed in turn.  The n-th by id
+            (from 0) goes to recipient n modulo the number of recipients.
+        idle_ms: retire only consumers whose seen time is at least this long ago.  A consumer whose
+            seen time is unknown stays.  None means that all are retired.
 
     Raises:
-        RequestError: there is no recipient, one is named twice, or the consumer is one of them; or
-            idle_ms is out of range.
+        RequestError: there is no recipient, a recipient is named twice, the consumer is a
+            recipient, or idle_ms is out of range.
         GlobError: see `names.glob_pattern`.
 
     Examples:
@@ -90,12 +90,12 @@ class Retirement:
                 else {"consumer": spell(self.consumer)}
             ),
             "recipients": list(map(spell, self.recipients)),
-            # Left out if it is not given: the runs of before it was there stay the same.
+            # It is omitted if it is not given, so that requests of earlier versions stay the same.
             **({} if self.idle_ms is None else {"idle_ms": self.idle_ms}),
         }
 
     def matches(self) -> str:
-        """Return the SQL condition under which a consumer is to be retired, by its name alone."""
+        """Return the SQL condition on a consumer's name under which it is to be retired."""
         if not isinstance(self.consumer, str):
             return f"consumer = {quote_text(spell(self.consumer))}"
         recipients = ", ".join(quote_text(spell(name)) for name in self.recipients)
@@ -111,20 +111,21 @@ def retire(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Give all pending entries of consumers to other consumers, regardless of their idle time, as
-    XCLAIM with min-idle 0 and JUSTID does: delivery counts stay the same, and the delivery time
-    becomes now.  Entries that the streams no longer have become tombstones.  The consumers are
-    removed in the same run.  A consumer that receives entries meanwhile stays, and
-    `counts["retired"]` does not count it: retire it again.  `counts["not_idle"]` are the consumers
-    that stay because of `idle_ms`.
+    """Give all pending entries of consumers to other consumers, and remove the consumers.
+
+    Idle times do not matter, as in XCLAIM with min-idle 0 and JUSTID: delivery counts stay the
+    same, and the delivery time becomes now.  Entries that the streams no longer have become
+    tombstones.  A consumer that receives entries meanwhile stays, and `counts["retired"]` does not
+    count it: retire it again.  `counts["not_idle"]` counts the consumers that stay because of
+    `idle_ms`.
 
     Args:
         run_id: the key of the run together with the command; the same key again changes nothing.
-        now_ms: the time of the claims, ms since the epoch; null: the group's snapshot time.
+        now_ms: the time of the claims, ms since the epoch.  None means the group's snapshot time.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
-    Returns: one request per recipient; dangling ids are under the first recipient's.
+    Returns: one request per recipient.  Deleted entries belong to the first recipient's request.
 
     Raises:
         RequestError: the group, the consumer or a recipient is not known.
@@ -171,7 +172,7 @@ def retire(
 
 
 def _owned(begun: Begun, retirement: Retirement, leaving: Relation) -> tuple[Relation, Relation]:
-    """Return what consumers have pending, and the entries of their stream."""
+    """Return the pending entries of consumers, and the entries of their stream."""
     stream, group = spell(retirement.stream), spell(retirement.group)
     near = is_stream(stream, begun.store.buckets)
     owned = f"{near} AND {is_group(stream, group)} AND {retirement.matches()}"
@@ -201,7 +202,7 @@ def _idle(
 
 
 def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
-    """Return one row per consumer that the retirement names: its key, and `seen_time_ms`.
+    """Return one row per consumer that the retirement matches: its key, and `seen_time_ms`.
 
     seen_time_ms is None if only `pending` has the consumer.
 

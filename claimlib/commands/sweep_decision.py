@@ -93,16 +93,16 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What is requested of each group.
+    """Hold what is requested of each group.
 
     Attributes:
-        targets: `requests.standing` with `assignment.counted`; of pages with where they end.
+        targets: `requests.standing` with `assignment.counted`.  For pages, also where they end.
         recipients: `assignment.recipients`, in memory, or None if each request names one consumer.
-        unrequested: the SQL condition under which a group that `groups` lacks is meant too.
-        pages: where the pages lie; null: no request is a page.
-        has_sweeps: whether a request reaches to the end of a pending entries list.
-        without_request: how many groups match no request of a policy; of one request, which has its
-            globs for that, it is not counted.
+        unrequested: the SQL condition for groups that are requested although `groups` lacks them.
+        pages: where the pages lie, or None if no request is a page.
+        has_sweeps: True if a request reaches to the end of a pending entries list.
+        without_request: the number of groups that match no request of a policy.  Not counted for a
+            single request, which chooses groups by its globs.
     """
 
     targets: Relation
@@ -173,14 +173,14 @@ def rows_reached(begun: Begun, requested: Requested) -> tuple[Relation, Relation
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What each group is judged, and the rows that its entries are decided from.
+    """Hold the judgment of each group, and the rows from which its entries are decided.
 
     Attributes:
         owners: `keys.owners_of_keys`.
         recipients: see `Requested`.
         groups: `survey.judged`, with the groups' keys and buckets, in memory.
         pending, entries: the rows that lie where the groups' entries do.
-        patterns: one row per glob of a guard; null: no request has guards.
+        patterns: one row per glob of a guard, or None if no request has guards.
     """
 
     begun: Begun

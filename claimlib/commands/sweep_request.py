@@ -21,13 +21,13 @@ class SweepRequest:
     one page of each.
 
     Attributes:
-        cursor: the name under which the store keeps where each group's next page begins; null: it
-            is not kept.
-        resume: whether to begin there; else at `autoclaim.start`.
-        others: consumers that share what is claimed with `autoclaim.consumer`.  The entries of each
-            group are dealt out in turn, in the order of their ids.
-        active_within_ms: instead of `autoclaim.consumer`, which is empty then, those consumers of
-            each group share what is claimed that were active so recently; None: they do not.
+        cursor: the name under which the store keeps where each group's next page begins.  None if
+            it is not kept.
+        resume: True to begin there, False to begin at `autoclaim.start`.
+        others: consumers that share the claimed entries with `autoclaim.consumer`.  The entries of
+            each group are distributed in turn, in the order of their ids.
+        active_within_ms: the consumers of each group that received an entry within this time share
+            its claimed entries.  `autoclaim.consumer` is then empty.  None if consumers are named.
 
     Examples:
         >>> request = SweepRequest(AutoclaimRequest(b"reclaimer", 900_000), stream_glob="orders:*")
@@ -55,7 +55,7 @@ class SweepRequest:
 
     @property
     def consumers(self) -> tuple[bytes, ...]:
-        """The consumers that are named; more than one share what is claimed."""
+        """Return the consumers that are named.  Several share the claimed entries."""
         return () if self.active_within_ms is not None else (self.autoclaim.consumer, *self.others)
 
     def _check_assignment(self) -> None:
@@ -74,7 +74,7 @@ class SweepRequest:
             return
         if self.others or self.autoclaim.consumer:
             raise RequestError(
-                "--consumer and --assign both say who gets the entries: give only one of them",
+                "--consumer and --assign both choose the consumers: give only one of them",
                 option="assign",
             )
         if not 1 <= self.active_within_ms <= MAX_I64:

@@ -1,4 +1,4 @@
-"""Write a run back: its claims, deletions and acknowledgements are made on the mirrored server.
+"""Write a run back: make its claims, deletions and acknowledgements on the mirrored server.
 
 The server is written while the run decides, because the outcome of each entry is part of the
 decision.  A process that is killed in between leaves claims on the server that no journal row
@@ -126,8 +126,9 @@ def writeback(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> WritebackReply:
-    """Make the claims, deletions and acknowledgements of a finished run on the server, and remove
-    its retired consumers there.
+    """Make the claims, deletions and acknowledgements of a finished run on the server.
+
+    Retired consumers are removed there, too.
 
     An entry that another client touched since the snapshot is left alone: see `live.writing`.
 
@@ -135,12 +136,13 @@ def writeback(
         run_name: as `runs.find_run` takes it.
         run_id: the key of the writeback together with the command; the same key again changes
             nothing.
-        max_age_ms: how old the snapshot of each group may be, by the server's clock.
+        max_age_ms: the greatest age of the snapshot of each group, by the server's clock.
         dry_run: check and show, and write nothing.
         progress: told each phase as it begins, and again with each new detail.
 
     Raises:
-        RequestError: the run cannot be written back, or was before; or the server is a replica.
+        RequestError: the run cannot be written back, it was written back before, or the server is
+            a replica.
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
         GuardError: the snapshot is too old, or a newer one has replaced what the run did.
         SourceError: the server cannot be written.  What was written stays; repeat the command.
@@ -163,7 +165,7 @@ def writeback(
 
 
 def check_server(begun: Begun, server: ServerAccess) -> None:
-    """Refuse a server that runs of a store cannot be written back to.
+    """Refuse a server to which runs of a store cannot be written back.
 
     Raises:
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.

@@ -1,4 +1,4 @@
-"""XACK over a store: ids leave the pending entries lists, in one run."""
+"""Acknowledge ids in a store: remove them from the pending entries lists, in one run."""
 
 from __future__ import annotations
 
@@ -58,26 +58,28 @@ def xack(
     to_write_back: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Remove ids from the pending entries lists, regardless of their owner and of whether the
-    streams still have them, as the command document and Valkey 9.1 do; but an unknown group is an
-    error, so that a mistyped name is noticed.
+    """Remove ids from the pending entries lists.
+
+    Neither the owner matters, nor if the stream still has the entry, as in Redis' document of XACK
+    and in Valkey 9.1.  Unlike there, an unknown group is an error, because it may be a typing
+    error.
 
     Args:
         requests: in their order; or a table (a DataFrame or a relation) with one row per request
-            and the columns of `plans.bulk.ACK_COLUMNS`.  A table must give the same rows whenever
-            it is read.
+            and the columns of `plans.bulk.ACK_COLUMNS`.  A table must return the same rows each
+            time it is read.
         run_id: the key of the run together with the command; the same key again changes nothing.
         dry_run: decide and show, and write nothing.
-        to_write_back: accept a store that mirrors a server, because `writeback` follows.
-        progress: told each phase as it begins, and again with each new detail.
+        to_write_back: True to accept a store that mirrors a server, because `writeback` follows.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        SourceMismatchError: the store mirrors a server, whose next snapshot would bring the ids
-            back.
-        RequestError: a request cannot be used, or its group is unknown (`groups` are those); then
-            none of them is done.
-        DuplicateRowsError: pending has two rows of one id that is named.
-        ForeignRunSeqError: such a row bears a run number of another store.
+        SourceMismatchError: the store mirrors a server.  The next snapshot would make the ids
+            pending again.
+        RequestError: a request cannot be used, or its group is unknown (`groups` names these
+            groups).  Then no request is done.
+        DuplicateRowsError: pending has two rows for a named id.
+        ForeignRunSeqError: such a row has a run number of another store.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """

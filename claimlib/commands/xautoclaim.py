@@ -29,7 +29,7 @@ def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
     """Return which request each group gets, without changing anything.
 
     One row per (stream, consumer_group) of the store, with `request` (its number in the policy,
-    from 1, or null if none is for it), its `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT`.
+    from 1, or null if no request matches), its `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT`.
     """
     groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])

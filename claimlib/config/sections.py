@@ -71,8 +71,8 @@ class Option:
         metavar: the placeholder of its value in the help; None for a switch, which has no value.
         unset: the default in words; None if the help does not state it.
         names: the names as they are typed; if empty, the name follows from the key.
-        least: the smallest number that is accepted, or None.
-        repeats: whether the option can be given several times.
+        least: the smallest number that is accepted, or None if there is no minimum.
+        repeats: True if the option can be repeated.
         group: the heading of the help under which it stands.
     """
 
@@ -141,7 +141,7 @@ def _names(value: object) -> tuple[bytes, ...]:
 
 
 def _live_ms(value: object) -> int:
-    """Return the duration of `live:DURATION`, or 0 if it is `live` alone."""
+    """Return the duration of `live:DURATION`, or 0 for `live` without a duration."""
     word, has_duration, duration = str(value).partition(":")
     if word != "live":
         raise ValueError("must be live or live:DURATION, as in live:5m")
@@ -188,7 +188,7 @@ def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
 _Duration = Annotated[int | None, BeforeValidator(_duration_ms)]
 _Wait = Annotated[int | None, BeforeValidator(_wait_ms)]
 _Name = Annotated[bytes | None, BeforeValidator(_name)]
-# A variable holds one name as it is: a name may look like JSON.
+# A variable contains one name, which is not parsed, because a name may look like JSON.
 _Names = Annotated[tuple[bytes, ...] | None, BeforeValidator(_names), NoDecode]
 _Live = Annotated[int | None, BeforeValidator(_live_ms)]
 _Number = Annotated[float, BeforeValidator(_number)]
@@ -403,7 +403,7 @@ class XautoclaimSection(Section):
         Option(
             "Instead of --consumer: distribute the entries of each group over its consumers that"
             " received an entry within DURATION (default: --min-idle) before the snapshot. The one"
-            " with the fewest pending entries comes first.",
+            " with the fewest pending entries gets the first.",
             "live[:DURATION]",
             group=OptionGroup.WHO,
         ),

@@ -148,7 +148,7 @@ def copy_server(source: redis.Redis, target: redis.Redis) -> None:
 
 
 def read_groups(client: redis.Redis) -> dict[Key, Group]:
-    """Return the state of all groups of a server that nobody else uses."""
+    """Return the state of all groups of a server that has no other clients."""
     script = "return redis.call('XINFO', 'STREAM', KEYS[1], 'FULL', 'COUNT', 0)"
     groups = {}
     for stream in client.scan_iter(_type="STREAM"):

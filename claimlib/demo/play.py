@@ -74,7 +74,7 @@ def play(command: Command, folder: Path, entries: int) -> int:
                     " The proof ran as the server did, and later, so its counts differ."
                 )
                 _show(job)
-    with story.step("Every fact of the end states was compared"):
+    with story.step("The end states are compared, fact by fact"):
         story.proof(proofs)
     story.times()
     story.verdict(proofs)
@@ -132,8 +132,8 @@ def _let_server_claim(
 def _swept(
     story: Story, claimlib: Callable[..., None], engine: str, store: Path, answer: ServerAnswer
 ) -> Proof:
-    """Run the claim of the second server on a store, at the same instant, and compare both."""
-    with story.step(f"The same with the {engine} engine, at that time, by the server's rule"):
+    """Run the claim of the second server on a store, at the same time, and compare both."""
+    with story.step(f"claimlib claims with the {engine} engine, at the server's time, by its rule"):
         claimlib(
             *("xautoclaim", str(store), "--engine", engine, "--consumer", _CONSUMER),
             *("--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
@@ -149,7 +149,7 @@ def _close_the_loop(
     store: Path,
     answer: ServerAnswer,
 ) -> None:
-    """Write the claims back to the first server, let their consumer work, and look again.
+    """Write the claims back to the first server, acknowledge them, and take a new snapshot.
 
     Raises:
         ClaimlibError: the first server then differs from the second, or an entry is still stalled.
@@ -162,11 +162,11 @@ def _close_the_loop(
             raise ClaimlibError(f"{len(differences)} entries differ, first: {differences[0]}")
         pending = sum(len(group.pending) for group in groups.values())
         story.tell(f"Both servers have the same {pending:,} pending entries, owners and counts.")
-    with story.step(f"{_CONSUMER} reads its entries and acknowledges them"):
+    with story.step(f"The consumer {_CONSUMER} reads its entries and acknowledges them"):
         with _client(server) as client:
             done = workload.work_off(client, groups, _CONSUMER)
         story.tell(f"XREADGROUP from id 0 and XACK, group by group: {done:,} entries.")
-    with story.step("A new snapshot has nothing stalled"):
+    with story.step("A new snapshot shows that no entry is stalled"):
         claimlib("snapshot", server.url, place)
         claimlib(
             *("xpending", place, "--fail-on-stalled", f"{answer.min_idle_ms}ms"),

@@ -122,11 +122,13 @@ def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
 def differences_of_servers(
     server: ServerAnswer, other: Mapping[Key, Group]
 ) -> tuple[Difference, ...]:
-    """Return the pending entries that a server after its loops and another server do not both have
-    with the same owner and delivery count.
+    """Return the pending entries whose owner or delivery count differs between two servers.
+
+    An entry that is pending on one server only is a difference, too.
 
     Args:
-        other: the groups of the other server, which stands for the store in a difference.
+        server: the server after its loops.
+        other: the groups of the other server.  A difference shows it as the store.
     """
     left = _owners({key: answer.after for key, answer in server.groups.items()})
     right = _owners(other)

@@ -133,7 +133,7 @@ def drive(
 
 
 def work_off(client: redis.Redis, groups: Iterable[tuple[bytes, bytes]], consumer: str) -> int:
-    """Read what a consumer has pending, and acknowledge it; return the number of entries."""
+    """Acknowledge the pending entries of a consumer, and return their number."""
     done = 0
     for stream, group in groups:
         while ids := _pending_ids(client, stream, group, consumer):

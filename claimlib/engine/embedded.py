@@ -157,7 +157,7 @@ class EmbeddedEngine:
         return files
 
     def discard(self, table: str, files: Sequence[DataFile]) -> None:
-        """Delete files of `write` that will not be part of a version."""
+        """Delete files that `write` wrote and that no version will contain."""
         for file in files:
             (self._table_folder(table) / file.path).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""All thresholds by which an engine or a store chooses how to work.  No result depends on them."""
+"""State all thresholds by which engines and stores choose how to work.  Results are the same."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Thresholds in rows, bytes and files.
+    """Hold the thresholds in rows, bytes and files.
 
     Attributes:
-        embedded_rows: the embedded engine keeps at most so many rows for several statements.
-        session_rows: in a Spark session, at most so many rows are computed by this process.  A few
-            hundred bytes a row are some megabytes.
-        fetched_rows: at most so many rows of a table elsewhere are fetched for several statements.
-            Each statement of Spark sends them to it again.
-        stream_rows: the rows of one part of an ordered stream.
-        merged_rows: from so many changed rows on, Spark may write whole buckets again.
-        rows_per_change: Spark writes buckets again if at least one in so many of their rows
-            changes.  Finding, copying and marking rows by a MERGE takes longer then.
-        file_rows: Spark writes files of at most so many rows, because a page reads whole files.
-        partition_rows: the embedded engine writes one partition at a time if partitions have so
-            many rows on average.
-        table_bytes: a table with larger (compressed) files is not read into memory.
-        unpacked_bytes: at most so many bytes of a table are read into memory, because payloads that
-            are alike take up little of a file.
-        table_files: delta-rs does not open a table with more files, because it lists all of them.
+        embedded_rows: the most rows that the embedded engine keeps for several statements.
+        session_rows: the most rows that this process computes in a Spark session.  With a few
+            hundred bytes per row, these are some megabytes.
+        fetched_rows: the most rows of a table elsewhere that are fetched for several statements.
+            Each Spark statement sends them to Spark again.
+        stream_rows: the number of rows in one part of an ordered stream.
+        merged_rows: the fewest changed rows with which Spark may write whole buckets again.
+        rows_per_change: Spark writes buckets again if at least one of this number of rows changes,
+            because a MERGE takes longer then.
+        file_rows: the most rows in a file that Spark writes, because a page reads whole files.
+        partition_rows: the average number of rows per partition from which the embedded engine
+            writes one partition at a time.
+        table_bytes: the largest (compressed) size of a table that is read into memory.
+        unpacked_bytes: the most uncompressed bytes of a table that are read into memory, because
+            files compress similar payloads well.
+        table_files: the most files of a table that delta-rs opens, because it lists all of them.
     """
 
     embedded_rows: int = 100_000
@@ -42,4 +42,4 @@ class Limits:
 
 
 LIMITS = Limits()
-"""The limits that are in force.  Use it as `limits.LIMITS`, so that a test can set others."""
+"""The limits in use.  Write `limits.LIMITS`, so that a test can set other limits."""

@@ -38,10 +38,10 @@ class ServerAccess:
 
     Attributes:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS, of a server or of any node of a
-            cluster; or `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]`.
-        max_commands_per_second: how fast to each server; see `live.pacer`.
-        max_latency_ms: a writeback pauses while the server takes longer to answer.  None means
-            that there is no limit.
+            cluster.  Or `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]`.
+        max_commands_per_second: the most commands per second to each server, see `live.pacer`.
+        max_latency_ms: a writeback pauses while the server takes longer to answer.  None means no
+            limit.
         password_file: read once, by the first connection.  None means the environment variable
             REDIS_PASSWORD, if it is set.
         ca_file: certificates to trust for TLS besides the system's.  None means no others.
@@ -73,7 +73,7 @@ class ServerAccess:
         Called before Spark starts, because Spark takes ten seconds to start.
 
         Raises:
-            SourceError: the server cannot be reached, or does not let us in.
+            SourceError: the server cannot be reached, or refuses the login.
         """
         with self.open() as servers:
             return servers.ids

@@ -33,7 +33,7 @@ _URL = re.compile(
     r"(?::(?P<port>[^/?#]*))?(?:/(?P<path>[^?#]*))?(?P<rest>[?#].*)?",
     re.IGNORECASE,
 )
-_MASTER = re.compile(r"[A-Za-z0-9._-]+")  # as sentinels allow it
+_MASTER = re.compile(r"[A-Za-z0-9._-]+")  # the names that sentinels allow
 _UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
 
 
@@ -43,8 +43,7 @@ class Address:
 
     Attributes:
         username: None for the server's default user.
-        master: the name of a master, if host and port are those of a sentinel that knows its
-            address; else None.
+        master: the name of a master, if host and port are those of a sentinel.  Otherwise None.
     """
 
     host: str
@@ -56,7 +55,7 @@ class Address:
 
     @property
     def label(self) -> str:
-        """`host:port/db`: what the server is called in tables, reports and messages.
+        """Return `host:port/db`, the name of the server in tables, reports and messages.
 
         For a sentinel it is `host:port/master/db`.
         """
@@ -82,14 +81,14 @@ def is_server_url(text: str) -> bool:
 
 
 def parse_address(url: str) -> Address:
-    """The address in a URL `redis://[USER@]HOST[:PORT][/DB]`; `rediss` means TLS.
+    """Return the address in a URL `redis://[USER@]HOST[:PORT][/DB]`.  `rediss` means TLS.
 
     `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]` names a master by a sentinel.
 
-    Messages never repeat the URL: a password may stand in it, at its place or by a slip.
+    Messages never repeat the URL, because it may contain a password.
 
     Raises:
-        RequestError: Not such a URL, or one with a password in it.
+        RequestError: the URL has another form, or it contains a password.
     """
     parts = None if _UNUSABLE.search(url) else _URL.fullmatch(url)
     if parts is None:

@@ -1,4 +1,4 @@
-"""What a source yields: frozen batches of rows, in the order in which a server was read.
+"""State what a source yields: frozen batches of rows, in the order in which a server was read.
 
 Names and values are bytes as the server holds them, ids are unsigned (`ids.StreamId`), times are
 milliseconds since the epoch on the server's clock.
@@ -11,9 +11,9 @@ The batches come in this order, and no two streams' batches mix:
       then                      EntryPage*    then  StreamDone | StreamGone
     and after the last stream:  SourceDone
 
-Only what a `Done` closes counts.  `GroupGone` voids the group's pages; `StreamGone` voids all that
-was yielded for the stream, its groups' `GroupDone` included.  In a cluster it is yielded, too, if
-the stream moves to another node: then the stream is read again.
+Pages count only if a `Done` follows.  `GroupGone` voids the group's pages.  `StreamGone` voids all
+that was yielded for the stream, also its groups' `GroupDone`.  In a cluster it is also yielded if
+the stream moves to another node.  Then the stream is read again.
 """
 
 from __future__ import annotations
@@ -64,14 +64,18 @@ class EntryRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceOpened:
-    """Which server is read; always the first batch.
+    """State which server is read.  This is always the first batch.
 
-    `run_id` is the server process' own: a restart gives it another one.  `replication_id` names the
-    history of the data: a replica has its master's; a failover makes a new one, and so may a
-    restart, or some time without replicas.  `former_replication_id` is what it named before: a
-    promoted replica still has its master's.  All are null where the user may not ask by INFO.  Of a
-    cluster, each holds the ids of all masters, in one order and with spaces in between; `-` stands
-    for a former replication id that a master does not have.
+    Attributes:
+        run_id: the id of the server's process.  A restart changes it.
+        replication_id: the id of the history of the data.  A replica has that of its master.  A
+            failover changes it.  A restart or some time without replicas may change it.
+        former_replication_id: the replication id before the change.  A promoted replica still has
+            that of its master.
+
+    All are None if the user lacks the right to INFO.  For a cluster, each has the ids of all
+    masters, in the same order and separated by spaces.  `-` stands for a former replication id that
+    a master does not have.
     """
 
     run_id: str | None

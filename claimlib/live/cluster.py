@@ -1,15 +1,15 @@
-"""The servers behind one URL: a single server, a master that a sentinel names, or a cluster.
+"""Open the servers of one URL: a single server, a master that a sentinel names, or a cluster.
 
 Each key of a cluster belongs to one of 16,384 slots, and each slot to one master.  Every master is
-asked for its view of the nodes (CLUSTER NODES), because it alone tells which keys it is moving.
-Where the views differ, the node with the greater epoch has the slot.
+asked for its view of the nodes (CLUSTER NODES), because only this view shows which slots it moves.
+If the views differ, the node with the greater epoch has the slot.
 
-The masters are those of the moment when the cluster was opened: their ids are compared with those
-of the last snapshot.  A slot that moves to another node is an error, and so is a slot without a
-master, because their streams would count as removed.
+The masters are those that the cluster had when it was opened, because their ids are compared with
+those of the last snapshot.  A slot that moves to another node is an error, and so is a slot without
+a master.  Otherwise their streams would count as removed.
 
-Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES and
-CLUSTER SETSLOT; of SENTINEL GET-MASTER-ADDR-BY-NAME.
+Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES,
+CLUSTER SETSLOT and SENTINEL GET-MASTER-ADDR-BY-NAME.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNKNOWN = "-"
 
 
 class Cluster:
-    """The masters of a cluster.
+    """Hold the masters of a cluster.
 
     Attributes:
         label: the node by which the cluster was opened.
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def commands_sent(self) -> int:
-        """Return how many commands were sent to all masters."""
+        """Return the number of commands that were sent to all masters."""
         return sum(source.commands_sent for source in self.nodes)
 
     @property
@@ -71,15 +71,14 @@ class Cluster:
 
     @property
     def slots(self) -> dict[Source, int]:
-        """Return how many slots each master has."""
+        """Return the number of slots of each master."""
         return {source: self._by_slot.count(source) for source in self.nodes}
 
     def slot_map(self) -> SlotMap:
-        """Ask the masters which slots they have; `source_of` answers accordingly from then on.
+        """Ask the masters for their slots, and keep the answer for `source_of`.
 
         Raises:
-            SourceUnreachableError: a slot has no master, or another one than those that were
-                opened.
+            SourceUnreachableError: a slot has no master, or a master that was not opened.
             SourceError: see `Source.call`.
         """
         views = [node for source in self.nodes for node in _nodes(source)]
@@ -94,7 +93,7 @@ class Cluster:
         return SlotMap(nodes, is_moving=any(node.is_moving for node in views))
 
     def source_of(self, stream: bytes) -> Source:
-        """Return the master that has a stream, or would have it."""
+        """Return the master that has the slot of a stream."""
         from redis.crc import key_slot
 
         return self._by_slot[key_slot(stream)]
@@ -111,15 +110,15 @@ class Cluster:
 
 
 Servers = Source | Cluster
-"""One server or several, of which each has some of the streams."""
+"""One server that has all streams, or several that each have some."""
 
 
 def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
     """Open the server of a URL, or all masters of a cluster if it is one of its nodes.
 
     Args:
-        url: as `connect` takes it, or that of a sentinel (`address.parse_address`).
-        options: those of `connect`.  The pace is that of each master.
+        url: a URL for `connect`, or that of a sentinel (`address.parse_address`).
+        options: those of `connect`.  The pace applies to each master.
 
     Raises:
         SourceUnreachableError: see `open_source`, `Cluster.slot_map` and `master_address`.
@@ -140,9 +139,9 @@ def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
 
 
 def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
-    """Return the address in a URL, or that of the master which a sentinel names.
+    """Return the address in a URL, or the address of the master that a sentinel names.
 
-    The password is sent to the sentinel only if it asks for one.
+    The password is sent to the sentinel only if it requires one.
 
     Raises:
         RequestError: the sentinel does not know the master.
@@ -193,7 +192,7 @@ class _Node(NamedTuple):
     Attributes:
         host: the IP address; empty if the node does not know its own.
         hostname: empty if it is not known.
-        ranges: the slots, such as `5` and `0-99`, and those that the node moves, in brackets.
+        ranges: the slots, such as `5` and `0-99`.  Those that the node moves are in brackets.
     """
 
     id: str
@@ -221,8 +220,11 @@ class _Node(NamedTuple):
 
     @property
     def may_have_keys(self) -> bool:
-        """Return True for a master.  One without slots counts if it is not known to have failed,
-        because keys may be moved to it."""
+        """Return True for a master.
+
+        A master without slots counts, too, unless it is known to have failed, because keys may be
+        moved to it.
+        """
         return bool(self.ranges) or self.flags == {"master"}
 
     @property

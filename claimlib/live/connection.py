@@ -12,7 +12,7 @@ may be large where entries suddenly are (`live.entries`).  Either lack is noted 
 LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
 disabled, `+info` is needed.
 
-A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
+A database other than 0 needs `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
 itself with `CLIENT SETINFO`; where `+client|setinfo` is missing, this is refused and also noted
 there.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream glob as narrow, as
 SCAN names the others too.
@@ -86,18 +86,18 @@ class _Wire(Protocol):
 
 
 class Source:
-    """One database of one server, connected.  Replies are as the server sends them, in bytes.
+    """Hold a connection to one database of one server.  Replies are bytes, as the server sent them.
 
-    A source is also what reads and writes need to know of several servers (`live.cluster.Cluster`):
-    it is a single server that has all streams.
+    A source has the methods of a cluster (`live.cluster.Cluster`), as a server that has all
+    streams.  So readers and writers use both alike.
 
     Attributes:
         address: Where the server is.
         label: `host:port/db`, without credentials.
-        server: What the server is, as it said when the source was opened.
-        commands_sent: How many commands were sent, those around transactions included.
-        latency_s: Seconds to the last answer; of commands sent together the longest time between
-            two answers.
+        server: The state that the server reported when the source was opened.
+        commands_sent: The number of commands that were sent, also MULTI and EXEC.
+        latency_s: The seconds until the last answer.  For commands that were sent together, the
+            longest time between two answers.
     """
 
     def __init__(self, address: Address, wire: _Wire, pacer: Pacer) -> None:
@@ -136,15 +136,15 @@ class Source:
 
     @property
     def slots(self) -> dict[Source, int]:
-        """Return how many slots of a cluster each server has; 0 for a single server."""
+        """Return the number of slots of each server, 0 for a single server."""
         return {self: 0}
 
     def slot_map(self) -> SlotMap:
-        """Return where the keys are: all are here."""
+        """Return the slot map of a single server, which has all keys."""
         return SlotMap()
 
     def source_of(self, stream: bytes) -> Source:  # noqa: ARG002  # all streams are here
-        """Return the server that has a stream."""
+        """Return the server that has a stream: this one."""
         return self
 
     def close(self) -> None:
@@ -248,22 +248,21 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
-    """Connects, logs in, and asks the server what it is, so that what cannot work fails here.
+    """Connect, log in, and ask the server for its state.  A server that cannot be used fails here.
 
-    A node of a cluster is a source, too, which has only some of the streams (`live.cluster`).
+    A node of a cluster can be opened, too.  It has only some of the streams (`live.cluster`).
 
     Args:
-        url: As `connect` takes it.
+        url: A URL for `connect`.
         options: Those of `connect`.
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: As `connect`; or a sentinel is there.
+        RequestError: See `connect`.  Also if the address is that of a sentinel.
         SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
             is not in step with its master (see `live.server`).
         AuthenticationFailedError: Wrong user or password, or none given where one is needed.
-        PermissionDeniedError: The user may not even ask for the time, or may not ask by INFO what
-            has to be known.
+        PermissionDeniedError: The user lacks the right to TIME, or to INFO where it is needed.
     """
     source = connect(url, **options)
     try:

@@ -1,4 +1,4 @@
-"""Keep claimlib from sending more to a server, or sending it faster, than its owner allows."""
+"""Limit how fast claimlib sends commands to a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.5
 _MAX_PAUSES = 600
-"""The most pauses in a row: five minutes."""
+"""The most pauses in a row, which take five minutes."""
 
 
 class Pacer:
@@ -58,9 +58,9 @@ class LatencyLimit:
     """Pause while a server takes too long to answer.
 
     Args:
-        max_latency_ms: the longest time to an answer, or None: there is no limit.
+        max_latency_ms: the longest time to an answer.  None means no limit.
         tell: called with a text for each pause.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class LatencyLimit:
         self._sleep = sleep
 
     def wait(self, sources: Iterable[Source]) -> None:
-        """Return at once if the last answers of each server came in time; else pause, and ask it
-        for TIME, until it comes in time.
+        """Pause until each server answers in time.
+
+        If its last answers came in time, there is no pause.  Otherwise TIME is sent after each
+        pause.
 
         Raises:
-            SourceUnreachableError: it has not after five minutes.
+            SourceUnreachableError: a server still answers too slowly after five minutes.
         """
         if self._max_ms is not None:
             for source in sources:

@@ -1,4 +1,4 @@
-"""Reads a server's consumer groups, and what their pending entries need of the streams.
+"""Read the consumer groups of a server, and the stream entries that their pending entries need.
 
 The order makes the result right.  Of each stream the pending entries are read first and the entries
 second, so that an id judged absent was absent after it was seen pending.  Other clients go on
@@ -24,12 +24,12 @@ not page them), and the packed pending ids of one stream (`live.pending_ids`).  
 not allowed, XINFO STREAM brings the first and the last entry of each stream too.  How much that
 is: docs/decisions/027.
 
-In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  A
-stream that moves while SCAN goes from master to master may be named by none or by two.  So if the
-slot map has changed meanwhile, all masters are searched again for streams that were
-not read yet.  If slots are being moved, all are searched twice: a key only goes from one master to
-another, and one of both rounds searches them in this order.  A stream whose own slot moved is read
-again in the next round.
+In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  If
+a stream moves between two SCANs, no master or two masters may name it.  So if the slot map has
+changed meanwhile, all masters are searched again for streams that were not read yet.  If slots are
+being moved, all masters are searched twice, because a key only moves from one master to another,
+and one of the two rounds searches these masters in that order.  A stream whose own slot moved is
+read again in the next round.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ __all__ = [
 DEFAULT_PAGE = 1000
 DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
-"""How often the masters of a cluster are searched whose slots keep moving."""
+"""How often the masters of a cluster are searched while its slots keep moving."""
 
 # XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
 _STATE_OF_STREAM = """
@@ -121,14 +121,14 @@ def read_source(
     reply_bytes: int = DEFAULT_REPLY_BYTES,
     also_spans: Mapping[bytes, Span] | None = None,
 ) -> Iterator[Batch]:
-    r"""Yields the matching streams, their groups, pending entries and entries (see `batches`).
+    r"""Yield the matching streams, their groups, pending entries and entries (see `batches`).
 
     Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
     entries that came in one reply, the first).  A stream without a matching group is reported too
     (`StreamDone` with nothing pending); one that was named and is not there is not.
 
     Args:
-        servers: Where to read; its pace is its own.
+        servers: The server or the cluster, which has its own pace.
         stream_glob: As SCAN's MATCH.  Without any of `*?[\` it is a name and is not searched for.
         group_glob: As Redis would match it; servers have no such search for groups.
         fields: Whether to read the payloads of pending entries.
@@ -240,7 +240,7 @@ class _Reading:
         yield SourceDone(Counts(streams, groups, pending, entries, commands, vanished))
 
     def _streams(self) -> Iterator[bytes]:
-        """Yield the names of the matching streams, each once; a stream that moved again.
+        """Yield the name of each matching stream once, and again if it has moved.
 
         Raises:
             SourceUnreachableError: slots keep moving.
@@ -277,7 +277,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _NodeReading:
-    """Read streams of one server: what was asked for, and how it is read."""
+    """Read streams of one server, as they were requested."""
 
     source: Source
     stream_glob: bytes
@@ -293,7 +293,7 @@ class _NodeReading:
         return names.literal_name(self.stream_glob) is not None
 
     def stream_names(self) -> Iterator[bytes]:
-        """Yield the names of the matching streams; one that was given also if it is not there."""
+        """Yield the names of the matching streams.  A given name is yielded in any case."""
         if self._is_name:
             yield self.stream_glob
             return

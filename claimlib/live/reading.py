@@ -1,4 +1,4 @@
-"""A server or a cluster, to be read for a snapshot: where it is, who reads it, and how fast."""
+"""State how a snapshot reads a server or a cluster: its address, the user, and the pace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from claimlib.semantics.ids import StreamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReading(ServerAccess):
-    """How to read a server; calling it reads it from the start, over connections of its own.
+    """State how to read a server.  A call reads it from the start, over new connections.
 
     Attributes:
-        stream_glob, group_glob: which streams and groups are read.
-        fields: whether the payload of pending entries is read too.
+        stream_glob, group_glob: the streams and groups that are read.
+        fields: True to read the payloads of pending entries, too.
 
     Examples:
         >>> ServerReading("redis://localhost:6379/0", max_commands_per_second=100).label

@@ -111,14 +111,16 @@ WRITEBACK_RIGHTS = Rights(
 def tried_rights(
     source: Source, db: int = 0, rights: Rights = SNAPSHOT_RIGHTS, mode: str | None = None
 ) -> Iterator[Tried]:
-    """Each right that a command on the database needs.  That to keys is left out where the user may
-    run no command on a key.  The source cannot be used afterwards.
+    """Try each right that a command on the database needs.
+
+    The right to keys is omitted if the user may run no command on a key.  The source cannot be used
+    afterwards.
 
     Args:
-        source: connected, and nothing more (`connection.connect`).
+        source: a new connection (`connection.connect`).
         db: the database.
-        rights: those of the command.
-        mode: of the server (`server.ServerState`).
+        rights: the rights that the command needs.
+        mode: the mode of the server (`server.ServerState`).
 
     Raises:
         SourceUnreachableError: the connection broke, or the server cannot answer now.

@@ -1,4 +1,4 @@
-"""What a server says of itself, and which servers are not read.
+"""Ask a server for its state, and refuse servers that cannot be read.
 
 HELLO tells mode and role to every user that is logged in, whatever its rights.  INFO takes the
 right `+info`; it tells besides which process and which history of the data this is, whether the
@@ -11,7 +11,7 @@ Not read are:
 - a server that is loading its data;
 - a replica that is not in step with its master: what it has not got would be taken for deleted,
   what it still has for pending;
-- a replica whose user may not ask by INFO, and a server of which nobody says what it is.
+- a replica whose user lacks the right to INFO, and a server that does not report its mode.
 
 A replica is in step while its link to the master is up, it is not being synchronized, it has heard
 from the master within `MAX_SILENCE_S`, and it has applied all that had reached it when it was first
@@ -41,7 +41,7 @@ _ASK_AGAIN_S = 0.05
 _ASK_AGAIN_TIMES = 20
 
 CLUSTER = "cluster"
-"""The mode of a node of a cluster, which has a part of the keys only: see `live.cluster`."""
+"""The mode of a node of a cluster, which has only some of the keys: see `live.cluster`."""
 _MODES = ("standalone", CLUSTER)
 _OTHER_MODES = {
     "sentinel": "a sentinel, which has no keys but watches the servers that have them",
@@ -55,7 +55,7 @@ class SlotMap(NamedTuple):
 
     Attributes:
         nodes: as the servers describe them; empty for a single server.
-        is_moving: whether keys are moved from one server to another.
+        is_moving: True if keys are being moved from one server to another.
     """
 
     nodes: frozenset[tuple[object, ...]] = frozenset()
@@ -90,7 +90,7 @@ class ServerState:
 
 
 def ask_server(source: Source) -> ServerState:
-    """What the server is, once it is clear that it can be read.
+    """Return the state of a server that can be read.
 
     Raises:
         RequestError: It is a sentinel, or its mode is unknown.
@@ -130,7 +130,7 @@ def check_unchanged(source: Source, before: ServerState) -> None:
 
 
 def key_count(source: Source) -> int | None:
-    """Return how many keys all databases of a server have; None if the user may not ask by INFO."""
+    """Return the number of keys in all databases, or None if the user lacks the right to INFO."""
     info = _info(source)
     if not info:
         return None

@@ -1,4 +1,4 @@
-"""How readers and writers learn that a server does not have what they ask for."""
+"""Define the errors of a server that does not have what readers and writers request."""
 
 from claimlib.errors import SourceError, SourceUnreachableError
 
@@ -8,4 +8,4 @@ class VanishedError(SourceError):
 
 
 class SlotMovedError(SourceUnreachableError):
-    """The slot of the stream moves, or has moved, to another node of the cluster."""
+    """Report that the slot of the stream moves, or has moved, to another node of the cluster."""

@@ -1,9 +1,9 @@
 """Write claims, acknowledgements and removals of consumers to a server.
 
 Each batch is one script (EVAL).  The server's clock stands still in a script (Redis from 7.2 on,
-Valkey), and no other command runs meanwhile.  So the script knows the instant at which its XCLAIM
+Valkey), and no other command runs meanwhile.  So the script knows the time at which its XCLAIM
 runs, and computes the minimum idle time from it: the time since the latest delivery time that may
-be claimed (`FencedClaims.latest_delivery_ms`).  In MULTI, a client would have to compute it from an
+be claimed (`FencedBatch.latest_delivery_ms`).  In MULTI, a client would have to compute it from an
 earlier TIME.  It would then be too small by the time in between, and XCLAIM would take an entry
 that was delivered within the same time after the snapshot.  A script also takes fewer rights than
 MULTI, EXEC and the commands would.
@@ -16,7 +16,7 @@ The least a server's user needs (an access rule, as in `ACL SETUSER`):
     writer on >PASSWORD ~* -@all +info +time +eval +xpending +xrange +xclaim +xack
         +xgroup|delconsumer
 
-A database other than 0 takes `+select`, and a cluster `+cluster|nodes`.  `~orders:*` for `~*`
+A database other than 0 needs `+select`, and a cluster `+cluster|nodes`.  `~orders:*` for `~*`
 confines the user to some streams.
 """
 
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
 IDS_PER_BATCH = 200
 """The most entries of one script, which the server runs without a break."""
 BATCHES_PER_PIPELINE = 3
-"""The scripts sent at once.  A server may run all of them before it serves another client."""
+"""The number of scripts that are sent at once.  A server may run all of them before it serves
+another client."""
 
 
 class Outcome(StrEnum):
-    """Name what became of an entry on the server.
+    """Name the outcome for an entry on the server.
 
-    MOVED: it belongs to the consumer, with the delivery count; ACKNOWLEDGED: XACK removed it;
-    TOUCHED: it is pending, but not as the snapshot read it, and was left alone; GONE: it is not
-    pending, also because XCLAIM removed it, as the stream entry was deleted since.
+    MOVED: it belongs to the consumer, with the delivery count.  ACKNOWLEDGED: XACK removed it.
+    TOUCHED: it is pending, but not as the snapshot read it, and was left alone.  GONE: it is not
+    pending.  XCLAIM may have removed it, because its stream entry was deleted since.
     """
 
     MOVED = "moved"
@@ -75,9 +76,9 @@ _CODES = {
 }
 """The outcomes by what a script returns.  For a moved entry it returns its delivery time."""
 
-# ARGV: group, latest delivery time; the consumer that receives entries, with the delivery count;
-# the consumer that has them, with the delivery count (-1: none has); ids, in order.
-# A page of XPENDING costs far less than a call for each id.  If the consumer has other entries
+# ARGV: group, latest delivery time; the new consumer and delivery count; the present consumer and
+# delivery count (-1: not pending); ids, in order.
+# A page of XPENDING is far faster than a call for each id.  If the consumer has other entries
 # between the ids, the pages become smaller.
 _FENCE = """
 local stream, group, latest = KEYS[1], ARGV[1], tonumber(ARGV[2])
@@ -180,7 +181,7 @@ consumer.  XGROUP DELCONSUMER alone drops what the consumer has pending."""
 
 
 class PendingState(NamedTuple):
-    """Hold the consumer that has pending entries, and their delivery count."""
+    """Hold the owner and the delivery count of pending entries."""
 
     consumer: bytes
     delivery_count: int
@@ -195,9 +196,9 @@ class FencedBatch:
 
     Attributes:
         ids: in order.
-        expected: as the server is expected to have them; None means that they are not pending.
+        expected: their expected state on the server.  None means that they are not pending.
         latest_delivery_ms: entries that were delivered later are left alone.
-        claimed: as the server has them then; None means that they are acknowledged.
+        claimed: their state on the server afterwards.  None means that they are acknowledged.
     """
 
     stream: bytes
@@ -232,13 +233,13 @@ EntryBatch = FencedBatch | Deletions
 
 
 def write_entries(servers: Servers, batches: Iterable[EntryBatch]) -> Iterator[list[Written]]:
-    """Send batches, and yield what became of their entries, in order.
+    """Send batches, and yield the outcome of each entry, in order.
 
-    A batch whose stream has moved to another master of a cluster is sent to that one, once.
+    If the stream of a batch has moved to another master of a cluster, it is sent there, once.
 
     Raises:
-        SourceError: The server refused a batch, or the connection broke.  What was written before
-            stays; a repeat recognizes its own claims by owner, delivery count and delivery time.
+        SourceError: the server refused a batch, or the connection broke.  What was written before
+            stays.  A repeat recognizes its own claims by owner, delivery count and delivery time.
     """
     rest = iter(batches)
     while pipeline := list(islice(rest, BATCHES_PER_PIPELINE)):

@@ -1,6 +1,7 @@
-"""Assignment: which consumer gets which entry if several consumers share what is claimed.
+"""Assign claimed entries to consumers, if several consumers share them.
 
-The entries are dealt out in turn: the n-th by id, from 0, goes to recipient n modulo their number.
+The entries are distributed in turn: entry n by id (from 0) goes to recipient n modulo the number of
+recipients.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from claimlib.plans.keys import GROUP, GROUP_KEY, GROUP_SQL, ID_ORDER
 
 
 def turn_sql(partition: str, recipients: str) -> str:
-    """Return SQL for the number, from 0, of the recipient whose turn it is at an entry.
+    """Return SQL for the number (from 0) of the recipient that gets an entry.
 
     Args:
-        partition: the columns that entries have in common which are dealt out together.
-        recipients: how many recipients there are, as SQL.
+        partition: the columns that are equal for entries that are distributed together.
+        recipients: the number of recipients, as SQL.
 
-    One task counts the entries that are dealt out together.
+    One task counts the entries that are distributed together.
     """
     by_id = f"row_number() OVER (PARTITION BY {partition} ORDER BY {', '.join(ID_ORDER)})"
     return f"CAST(({by_id} - 1) % {recipients} AS BIGINT)"
 
 
 def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
-    """Return one row per consumer that shares what the request of its group claims.
+    """Return one row per consumer that shares the claimed entries of its group.
 
     Columns: stream, consumer_group, `turn` (from 0) and consumer.  A group whose request names one
     consumer has no rows.
@@ -42,9 +43,9 @@ def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Rel
 def _live(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
     """Return the recipients of the requests with active_within_ms.
 
-    They are the consumers of the group that were active so recently, without the parking consumer.
-    A consumer that was never active is none of them.  The one with the fewest pending entries comes
-    first, then the first by name.
+    They are the consumers of the group that were active within this time.  The parking consumer is
+    excluded, and so are consumers that were never active.  Consumers with fewer pending entries
+    come first, then those with the smaller name.
     """
     return consumers.sql(
         f"""
@@ -71,7 +72,7 @@ def _live(targets: Relation, consumers: Relation, pending: Relation) -> Relation
 
 
 def counted(targets: Relation, recipients: Relation | None) -> Relation:
-    """Return `targets` with `recipients`: how many `recipients` a group has, or None if none."""
+    """Return `targets` with `recipients`: the number of recipients of a group, or None if none."""
     if recipients is None:
         return targets.select("*", "CAST(NULL AS BIGINT) AS recipients")
     return targets.sql(
@@ -82,10 +83,10 @@ def counted(targets: Relation, recipients: Relation | None) -> Relation:
 
 
 def dealt(decided: Relation, recipients: Relation | None) -> Relation:
-    """Return `sweep.decisions` with `recipient`: the consumer whose turn it is at the entry.
+    """Return `sweep.decisions` with `recipient`: the consumer that gets the entry.
 
-    It is None if the request of the group names one consumer, who gets all.  Claimed entries are
-    dealt out without those that are parked or deleted.
+    It is None if the request of the group names one consumer, which gets all entries.  Entries that
+    are parked or deleted do not count.
     """
     if recipients is None:
         return decided.select("*", "CAST(NULL AS STRING) AS recipient")

@@ -203,13 +203,14 @@ def named_ids(requests: Relation) -> Relation:
 
 
 def handed_over(owned: Relation, entries: Relation, claims: Relation, recipients: int) -> Relation:
-    """What a consumer has pending as `named_ids` of its recipients' requests: of what the stream
-    still has the n-th by id goes to recipient n modulo their number, the rest is named by the
-    first.
+    """Return the pending entries of consumers, as `named_ids` of the recipients' requests.
+
+    Entries that the stream still has are distributed in turn.  The request of the first recipient
+    names all other entries.
 
     Args:
-        owned: the consumer's rows of pending.
-        entries: those of its stream alone, so that hashes do not matter.
+        owned: the consumers' rows of pending.
+        entries: the rows of their stream only, so that hashes do not matter.
         claims: `claims`, numbered from 1, one per recipient.
     """
     by_id = ", ".join(ID_ORDER)

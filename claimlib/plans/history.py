@@ -1,4 +1,4 @@
-"""State what happened to one pending entry, or to the entries of one consumer."""
+"""State the history of one pending entry, or of the entries of one consumer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CHANGES = (
     *(*UPDATED, *ADDED, *REMOVED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED),
     *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
 )
-"""The kinds of journal rows that state what a run did to a pending entry, or found."""
+"""The kinds of journal rows that state what a run changed or found of a pending entry."""
 _OF_SOURCE = (Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
 # Of these kinds, `at_ms` is the time of the tombstone.
 _AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"
-"""The event that a snapshot or an import read the entry from its source."""
+"""The kind of an event in which a snapshot or an import read the entry from its source."""
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
 COLUMNS = (
     *("run_seq", "command", "run_id", "event", "at_ms", *GROUP, "id_ms", "id_seq"),
@@ -28,8 +28,8 @@ COLUMNS = (
 def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Relation:
     """Return one row per event of an entry: `COLUMNS`, and `request` (the run's, in JSON).
 
-    `at_ms` is the time of the event by the run: of a claim the time to which idle times were
-    computed, of a reading the snapshot time.  None if it is unknown.
+    `at_ms` is the time of the event.  For a claim it is the time for which idle times were
+    computed, for a reading the snapshot time.  None if it is unknown.
 
     Args:
         changes: journal rows of `CHANGES` kinds.
@@ -73,7 +73,7 @@ def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Re
     """Return one row per entry that a run took from a consumer, or gave to it: `COLUMNS`,
     `request`, and `change`, which is `lost` or `received`.
 
-    An entry that a run took from the consumer and gave back to it is no change.
+    An entry whose owner the run did not change has no row.
 
     Args:
         changes: journal rows of `CHANGES` kinds in which the consumer is an owner.

@@ -15,10 +15,10 @@ PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 
 
 def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:
-    """The journal's `claimed` and `deleted` rows: names put back on the decisions.
+    """Return the journal's `claimed` and `deleted` rows: the decisions, with names added.
 
-    The joins must find every key; one that finds none raises, for a row without its name would be
-    lost work.
+    The joins must find every key.  A key without a name raises an error, because the entry would be
+    lost.
 
     Args:
         decided: `assignment.dealt`.
@@ -105,10 +105,10 @@ def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
 
 
 def consumer_rows(accepted: Relation) -> Relation:
-    """The journal's `consumer` rows: one per swept group, the caller seen at the group's instant.
+    """Return the journal's `consumer` rows: one per swept group, whose consumer the run has seen.
 
-    If several consumers share what is claimed, there is none.  Profile redis-7.0 knows a consumer
-    only once it got an entry: there its `claimed` rows say so.
+    A group has no row if several consumers share its claimed entries.  With the profile redis-7.0 a
+    consumer exists only after it received an entry, which its `claimed` rows state.
     """
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").select(
         f"'{Kind.CONSUMER}' AS kind",

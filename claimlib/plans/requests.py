@@ -39,10 +39,10 @@ REQUEST_COLUMNS = {
     **{name: _GUARD_TYPES[name] for name in GUARDS},
 }
 ASSIGNMENT = {"consumers": "ARRAY<STRING>", "active_within_ms": "BIGINT"}
-"""What a request has instead of `consumer` if several consumers share what it claims: their names,
-or how recently they were active.  A request table has no such requests."""
+"""The columns of a request that replace `consumer` if several consumers share its claimed entries:
+their names, or the time within which they were active.  A request table has no such requests."""
 IS_REQUESTED = "idle_rule IS NOT NULL"
-"""As SQL: whether a group has a request."""
+"""The SQL condition for groups that have a request."""
 # What a request table may leave out, as if it were null.
 OPTIONAL = ("count", "cursor", *GUARDS)
 # Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
@@ -108,8 +108,10 @@ SWEEPS = RequestTable(
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One request of a policy: which groups it is for, and its `REQUEST_COLUMNS` but the names,
-    with `ASSIGNMENT`."""
+    """Hold one request of a policy: the globs of its groups, and its values.
+
+    The values are `ASSIGNMENT` and the `REQUEST_COLUMNS` without the names.
+    """
 
     stream_glob: str
     group_glob: str
@@ -132,9 +134,11 @@ def guard_values(guards: Guards) -> dict[str, object]:
 
 
 def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
-    """The rows of `groups`, one per (stream, consumer_group), with the `REQUEST_COLUMNS` as the
-    first rule says whose globs match it, `ASSIGNMENT`, and `request`, that rule's number from 1
-    (these are null where none does)."""
+    """Return the rows of `groups` with the values of the first rule whose globs match.
+
+    There is one row per (stream, consumer_group).  Added are `REQUEST_COLUMNS`, `ASSIGNMENT` and
+    `request`, the number of the rule (from 1).  They are null if no rule matches.
+    """
     cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
     chosen = groups.select("*", f"CASE {cases} END AS request")
     types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP} | ASSIGNMENT
@@ -163,8 +167,11 @@ def _literal(value: object, type_: str) -> str:
 
 
 def by_table(groups: Relation, table: Relation) -> Relation:
-    """The rows of `groups` and of a request table, one per (stream, consumer_group) of either, with
-    the columns of both (null where that one lacks it), and `ASSIGNMENT` (null)."""
+    """Return the rows of `groups` and of a request table, one per (stream, consumer_group).
+
+    A row has the columns of both, and `ASSIGNMENT` (null).  The columns of a table that lacks the
+    group are null.
+    """
     joined = groups.sql(
         f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
         requested=table,
@@ -261,12 +268,14 @@ def instant(now_ms: int | None) -> str:
 
 
 def standing(requests: Relation, now_ms: int | None) -> Relation:
-    """One row per (stream, consumer_group) that is known or requested: the request (its columns are
-    null where there is none: `IS_REQUESTED`), the instant at which the group is judged
-    (`now_ms`: the given one, else the group's snapshot instant; null: there is none), what the
-    rules need of the request (`equal_counts`, `raise_by`, `park_above`), and what `known_groups`
-    says of the group (`in_groups` null: it is not known).  A negative min_idle_ms is 0, as on the
-    server."""
+    """Return one row per (stream, consumer_group) that is known or requested.
+
+    A row has the columns of the request (null if there is none, see `IS_REQUESTED`), `now_ms`, what
+    the rules derive from the request (`equal_counts`, `raise_by`, `park_above`), and the columns of
+    `known_groups` (`in_groups` is null if the group is not known).  `now_ms` is the given time or
+    the group's snapshot time, and null if there is neither.  A negative min_idle_ms counts as 0, as
+    on the server.
+    """
     return requests.select(
         *(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name != "min_idle_ms"),
         "greatest(min_idle_ms, 0L) AS min_idle_ms",

@@ -103,15 +103,16 @@ _SURVEYED = (
 
 
 def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
-    """One row per group that is requested, or that has entries, is not among the known groups and
-    is in scope: `requests.standing` with
-    `assignment.counted`, the sums (0 where nothing is pending, the rest null), and
-    `reason`: why the group is refused (null: it is accepted).
+    """Return one row per group that is requested, or that is in scope, has entries and is unknown.
+
+    A row has the columns of `requests.standing` with `assignment.counted`, the sums (0 if nothing
+    is pending, the other sums null), and `reason`: why the group is refused (null if it is
+    accepted).
 
     Args:
         sums: `by_group`.
-        unrequested: a SQL condition on the names: would the request have meant this group, had the
-            table groups known it?
+        unrequested: the SQL condition on the names for groups that would be requested if the table
+            groups had them.
     """
     of_targets = (name for name in targets.columns if name not in GROUP)
     counts = (f"coalesce({name}, 0L) AS {name}" for name in _COUNTS)
@@ -168,8 +169,8 @@ _UNUSABLE = (
 _NONE_LIVE = (
     "consumer IS NULL AND recipients IS NULL AND pending_before > 0",
     _said(
-        "no live consumer: none of the group was active within %s ms of its snapshot (or --now);"
-        " state a longer time (--assign live:DURATION), or name consumers by --consumer",
+        "no live consumer: none of the group received an entry in the %s ms before its snapshot"
+        " (or --now). Type a longer time (--assign live:DURATION), or name consumers (--consumer)",
         "active_within_ms",
     ),
 )

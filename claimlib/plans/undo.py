@@ -1,7 +1,7 @@
-"""State journal rows that put back what a run changed, where nothing has changed it since.
+"""State journal rows that put back what a run changed, unless it has changed again since.
 
-An undo is a run like any other, so it can be undone by the same statements: what it restored, it
-claimed; what it returned, it added; what it withdrew, it deleted.
+An undo can be undone by the same statements, because its rows read like those of other runs:
+`restored` like a claim, `returned` like an added entry, `withdrawn` like a deletion.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
     """Return one journal row per entry that a run changed.
 
     An entry that is as the run left it becomes `restored` (the run updated it), `returned` (the run
-    removed it) or `withdrawn` (the run made it pending).  Every other is `kept`.
+    removed it) or `withdrawn` (the run made it pending).  Every other entry becomes `kept`.
 
-    `at_ms` is the time of the tombstone that goes with the entry, or None if there is none.
+    `at_ms` is the time of the entry's tombstone, or None if it has none.
 
     Args:
         changes: the journal rows of `CHANGES` kinds that were applied, at most one per entry.
-        pending: the table, at least where these entries lie.
-        later: one row per entry that a later run changed, and per group that was read again from
-            the source since (then its id is None).
+        pending: the table, or the part of it that has these entries.
+        later: one row per entry that a later run changed.  Also one row per group that was read
+            from the source since, whose id is None.
     """
     is_left = " AND ".join(f"now_{name} <=> {name}" for name in _STATE)
     now = ", ".join(f"any_value({name}) AS now_{name}" for name in _STATE)
@@ -90,12 +90,12 @@ def consumer_rows(
 ) -> Relation:
     """Return the journal's `consumer_restored` rows: one per consumer that is as a run left it.
 
-    Its times are the earlier ones.  `seen_time_ms` is None if the consumer did not exist, which
-    removes it.
+    It has the earlier times.  If the consumer did not exist, `seen_time_ms` is None, and the row
+    removes the consumer.
 
     Args:
         seen: the run's journal rows of `SEEN` kinds that were applied.
-        before: its `consumer_before` rows.
+        before: the run's `consumer_before` rows.
         consumers: the table.
         owned: one row per consumer that will have pending entries: stream, consumer_group,
             consumer.  Such a consumer is not removed.
@@ -171,7 +171,7 @@ def unchanged(rows: Relation, later: Relation, key: Sequence[str]) -> Relation:
 def cursor_rows(left: Relation, before: Relation, cursors: Relation) -> Relation:
     """Return the journal's `cursor_restored` rows: one per cursor that is as a run left it.
 
-    Its `next_ms` is None if the cursor did not exist, which removes it.
+    If the cursor did not exist, `next_ms` is None, and the row removes the cursor.
 
     Args:
         left: the run's `cursor` and `cursor_restored` rows with a name.
@@ -184,8 +184,9 @@ def cursor_rows(left: Relation, before: Relation, cursors: Relation) -> Relation
 
 
 def group_rows(left: Relation, before: Relation, groups: Relation) -> Relation:
-    """Return the journal's `group_restored` rows: one per group whose last delivered id is as a run
-    left it.
+    """Return the journal's `group_restored` rows.
+
+    There is one per group whose last delivered id is as the run left it.
 
     Args:
         left: the run's `lastid` and `group_restored` rows.
@@ -229,7 +230,7 @@ def _restored(
 
 
 def as_moved(changes: Relation, moved: Relation) -> Relation:
-    """Return the changes of a run that was written back, with the entries as they were then.
+    """Return the changes of a run that was written back.  Entries are as the writeback left them.
 
     Args:
         changes: see `entry_rows`.

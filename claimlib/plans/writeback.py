@@ -18,10 +18,10 @@ BATCH = (
     *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
     *("server_consumer", "server_count"),
 )
-"""The columns in which entries of a group are equal that are sent together."""
+"""The columns that are equal for all entries of a batch, within a group."""
 _IN_GROUP = (*BATCH, *ID_ORDER)
 ORDER = ("turn", *GROUP, *_IN_GROUP)
-"""The order in which groups take turns, and entries of one batch are neighbors."""
+"""The order in which entries are sent: groups take turns, and entries of a batch are adjacent."""
 
 # The millisecond of the snapshot itself counts as after it.  A minimum idle time of 0 is no
 # condition, so the time for which the run computed idle times does not matter then.
@@ -45,8 +45,8 @@ def entries(
     claim and for a deletion); `consumer`, `delivery_time_ms` and `delivery_count` as the run set
     them (null unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
     `server_count` (the entry on the server, null if it was not pending); `latest_delivery_ms` (an
-    entry that was delivered later is left alone); `is_current` (False if the entry in the store is
-    not as the run left it); `turn` (of the group, from 0).
+    entry that was delivered later is left alone); `is_current` (false if the entry in the store is
+    not as the run left it); `turn` (the turn of the group, from 0).
 
     Args:
         decided: the journal rows of `WRITTEN` kinds that were applied.

@@ -24,7 +24,7 @@ from claimlib.report.text import (
 from claimlib.terminal import listed
 
 _NAMED = 20
-"""The number of retired consumers that a note names."""
+"""The most retired consumers that a note names."""
 _COUNTS = {
     "claimed": "claimed",
     "forced": "forced: not pending before, and pending now",
@@ -161,7 +161,7 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def _of_retired(reply: BulkReply) -> Iterable[str]:
-    """Yield which consumers were removed, or would be in a dry run, and how many stay."""
+    """Yield notes on removed consumers (in a dry run: to be removed), and on those that stay."""
     number = reply.retired.count()
     rows = reply.retired.order_by("consumer").limit(_NAMED).collect()
     names = listed([f"{visible(row['consumer'])}" for row in rows], number)

@@ -1,4 +1,4 @@
-"""Report the history of an entry, or of a consumer's entries, to people and to programs."""
+"""Report the history of an entry, or of a consumer's entries, as a table and as a document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMES = {"at_ms", "delivery_time_ms"}
 
 
 def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return one row per event of an entry, the earliest first; the notes have its present state.
+    """Return one row per event of an entry, the earliest first.  The notes have its present state.
 
     Args:
         limit: the most events, or None for all.

@@ -1,4 +1,4 @@
-"""Report an undo to people and to programs."""
+"""Report an undo as a table and as a document."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> 
     """Return one row per group, those with most entries first, and a total.
 
     Args:
-        where: the store, for the command that does the undone run again.
-        limit: the most groups, and the most kept entries in the document, or None for all.
+        where: the store, which the command for the next undo names.
+        limit: the most groups, and the most kept entries in the document.  None means all.
     """
     groups = reply.groups.fetched()
     count = groups.count()

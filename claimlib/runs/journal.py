@@ -88,13 +88,13 @@ _DIGESTS = ("pending", "entries", "pending_after", "entries_after")
 class ServerIdentity:
     """Hold the ids of the process that a snapshot read, and of the history of its writes.
 
-    Of a cluster they are those of all masters (`live.batches.SourceOpened`).
+    For a cluster they are those of all masters (`live.batches.SourceOpened`).
 
     Attributes:
-        run_id: made up by a server when it starts; None if unknown.
-        replication_id: of the history that the server continues; None if unknown.
-        former_replication_id: of the history that it continued before, for example as a replica;
-            None if there was none, or if it is unknown.  The journal does not keep it.
+        run_id: the id that a server generates when it starts.  None if unknown.
+        replication_id: the id of the history that the server continues.  None if unknown.
+        former_replication_id: the id of the history that it continued before, for example as a
+            replica.  None if it had none, or if it is unknown.  The journal does not store it.
     """
 
     run_id: str | None = None
@@ -102,9 +102,9 @@ class ServerIdentity:
     former_replication_id: str | None = field(default=None, compare=False)
 
     def proof_of(self, earlier: ServerIdentity) -> ServerProof | None:
-        """Return what proves that this server is an earlier one, or None if nothing does.
+        """Return the proof that this server is an earlier one, or None if there is no proof.
 
-        Each master of a cluster must be proven to be one of the earlier masters.
+        In a cluster this must be proven for each master.
         """
         run_ids, replication_ids = map(_each, (earlier.run_id, earlier.replication_id))
         own_ids = (self.run_id, self.replication_id, self.former_replication_id)
@@ -119,7 +119,7 @@ class ServerIdentity:
 
 
 def _each(ids: str | None) -> list[str]:
-    """Return the ids of the masters of a cluster, or the one of a single server; empty if None."""
+    """Return the ids of the masters of a cluster, or the id of a single server.  Empty if None."""
     return [] if ids is None else ids.split()
 
 

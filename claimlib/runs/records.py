@@ -58,7 +58,7 @@ def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
         rows,
         row,
         values,
-        is_removed="s.next_ms IS NULL",  # before the undone run it did not exist
+        is_removed="s.next_ms IS NULL",  # it did not exist before the undone run
         new=rows.where("next_ms IS NOT NULL"),
     )
     apply_changes(store, changes, row)
@@ -91,8 +91,8 @@ def _not_lost(rows: Relation, outcome: Outcome) -> Relation:
 
 
 def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
-    """Append the tombstones of what was deleted, and remove those of what an undo returned."""
-    # Of an undone acknowledgement, or claim by force, there is none.
+    """Append tombstones of deleted entries, and remove those of entries that an undo returned."""
+    # An acknowledgement and a claim by force leave no tombstone.
     has_one = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
     rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_one)
     returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
@@ -112,7 +112,7 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
 
 
 def _undone_seq(row: RunRow) -> int:
-    """Return the number of the run that an undo undoes."""
+    """Return the number of the run that an undo has undone."""
     return int(json.loads(row.request)["run_seq"])
 
 
@@ -180,7 +180,7 @@ def _retired(store: Store, decided: Decided) -> int:
 
 
 def _without_entries(store: Store, retired: Relation) -> Relation:
-    """Return the retired consumers that have nothing pending."""
+    """Return the retired consumers that have no pending entries."""
     retired = retired.fetched()
     streams = {row["stream"] for row in retired.select("stream").collect()}
     near = " OR ".join(f"({is_stream(stream, store.buckets)})" for stream in streams) or "false"
@@ -188,7 +188,7 @@ def _without_entries(store: Store, retired: Relation) -> Relation:
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
-    """Raise the last delivered id of groups, never lower it; an undo restores it."""
+    """Raise the last delivered id of groups.  Only an undo can lower it."""
     values = {name: f"s.{name}" for name in ("last_delivered_ms", "last_delivered_seq")}
     (ms, own_ms), (seq, own_seq) = ((f"t.{name}", value) for name, value in values.items())
     is_other = f"NOT ({ms} = {own_ms} AND {seq} = {own_seq})"

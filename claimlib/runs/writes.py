@@ -1,4 +1,4 @@
-"""How a run writes rows so that a repeat changes nothing."""
+"""Write the rows of a run so that a repeat changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def append_once(store: Store, table: str, rows: Relation, row: RunRow) -> None:
 def apply(store: Store, changes: Changes, row: RunRow) -> int | None:
     """Write the changes of a run into a table.  A repeat changes nothing.
 
-    Returns: how many rows a MERGE has changed or deleted; None if there was no MERGE.
+    Returns: the number of rows that a MERGE has changed or deleted, or None if there was no MERGE.
     """
     commit = RunCommit(row.token, row.note, row.pins.versions.get(changes.table))
     return retried(lambda: store.writer.apply(changes, commit))

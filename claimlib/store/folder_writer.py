@@ -1,4 +1,4 @@
-"""Writes of the embedded engine: each is one commit of this process, or none."""
+"""Write tables with the embedded engine: each write is one commit of this process, or none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from claimlib.store.writer import RunCommit, completed_rows, names_of, without_p
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
-# So many others may commit to a table while rows are appended to it.
+# The most commits of other writers while rows are appended to a table.
 _MOST_COMMITS = 20
 
 
 class FolderWriter:
-    """See `Writer`.
+    """Write by commits of this process, see `Writer`.
 
     Methods also raise SchemaError if only Spark can write the table, or read its log.
     """
@@ -75,8 +75,8 @@ class FolderWriter:
     def apply(self, changes: Changes, commit: RunCommit) -> None:
         """See `Writer`.
 
-        New and changed rows come by one commit, right after the version that they are made from.
-        Spark may have begun this by an append, which has used up the token.  Then the other rows
+        One commit adds the new and changed rows, right after the version from which they were
+        computed.  If Spark has begun this with an append, the token is used.  Then the other rows
         are written without it.
         """
         if changes.rows is None and changes.new is None:
@@ -112,7 +112,7 @@ class FolderWriter:
     def _is_committed(
         self, table: str, local: LocalTable, files: Sequence[DataFile], how: Commit
     ) -> bool:
-        """Commit files as the version after one of a table, and return whether that was done."""
+        """Commit files as the version after one of a table.  Return True if this was done."""
         with WRITES.alone(self._store.identifier(table)) as is_alone:
             is_committed = is_alone and local.commit(files, how)
         if not is_committed:
@@ -120,7 +120,7 @@ class FolderWriter:
         return is_committed
 
     def _written(self, table: str, rows: Relation, local: LocalTable) -> Sequence[DataFile]:
-        """Write rows with all columns of a table into files, which are part of no version yet."""
+        """Write rows with all columns of a table into files that no version contains yet."""
         completed = completed_rows(TABLES[table], rows, self._store.buckets)
         with errors_mapped(table):
             partition = TABLES[table].partitioned_by

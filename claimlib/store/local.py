@@ -1,9 +1,8 @@
 """Delta tables in a folder of this machine, read and committed to by delta-rs without Spark.
 
-A table is open at its newest version.  A commit comes right after that version, or not at all.  A
-read returns None if it cannot be done here: delta-rs is not installed, the table has many rows or a
-feature that delta-rs does not know, or its log cannot be read.  The caller then lets Spark read,
-which reports what is wrong.
+A table is open at its newest version.  A commit creates the next version, or nothing.  A read
+returns None if delta-rs is not installed, the table has many rows or a feature that delta-rs does
+not know, or its log cannot be read.  The caller then reads with Spark, which reports the error.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Condition:
         return f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
 
     def spark_sql(self) -> str:
-        """Return the condition as Spark reads it: there, two quotes in a text are none."""
+        """Return the condition for Spark, which does not read two quotes in a text as one."""
         if isinstance(self.value, str):
             return f"{self.column} = {quote_text(self.value)}"
         return self.sql()
@@ -172,13 +171,13 @@ class LocalTable:
         return is_readable(self._table)
 
     def is_writable(self, columns: Collection[str]) -> bool:
-        """Return True if a commit here is all that a writer of this table has to do.
+        """Return True if this process can write the table.
 
-        It is not if the user has added a column, a constraint, or a feature that no table of a
+        It cannot if the user has added a column, a constraint, or a feature that no table of a
         store has.
 
         Args:
-            columns: the columns that a store's table has.
+            columns: the columns of the table in a new store.
         """
         protocol = self._table.protocol()
         features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
@@ -370,10 +369,11 @@ _Mark = tuple[int, ...]
 
 
 class NewestVersions:
-    """`newest` of the tables of a store: each is opened again only where somebody has committed to
-    it, or made it again, since.  To open one takes 6 ms, and a run looks at some forty times.
+    """Keep the newest version of each table of a store open.
 
-    Several threads may read by what is given; to commit by it leaves it as it is.
+    A table is opened again only if another writer has committed to it or replaced it since.  To
+    open a table takes 6 ms, and a run does it about forty times.  Several threads may read from a
+    returned table.  A commit does not change it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the logs of a store's tables say: versions, properties, commits."""
+"""Read the logs of a store's tables: versions, properties, commits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from claimlib.store.local import LocalTable, NewestVersions, commits_of
 from claimlib.store.location import Location
 from claimlib.store.sessions import properties_of
 
-# What a commit says of itself.
+# The fields of a commit in the history.
 CommitInfo = Mapping[str, Any]
 # Later than any version of a table.
 _NO_VERSION = 2**62
 
 
 class Logs:
-    """The logs of the tables of a store.
+    """Read the logs of the tables of a store.
 
     Args:
         start: opens the Spark session, or returns the one that is open.
-        folder: the folder of the store if this process can read it; else None.
+        folder: the folder of the store, or None if this process cannot read it.
         table_ids: the id of each table.
     """
 
@@ -63,7 +63,7 @@ class Logs:
         if local is None:
             raise SchemaError(
                 f"the table {table} of {self._location.where} cannot be read as files any more:"
-                " another writer has changed what it is. Run the command again",
+                " another writer has replaced it or changed its features. Run the command again",
                 table=table,
             )
         return local
@@ -79,7 +79,7 @@ class Logs:
         return local is not None and local.is_small(limits.LIMITS.session_rows)
 
     def read_at(self, table: str, version: int | None) -> DataFrame:
-        """Return a table at one of its versions; None means as it is when the frame is run.
+        """Return a table at one of its versions.  None means the version when the frame is run.
 
         Raises:
             VersionExpiredError: the version no longer exists.
@@ -97,8 +97,8 @@ class Logs:
     def version(self, table: str) -> int:
         """Return the current version of a table.
 
-        Delta names it without a query in its refusal of a version that cannot exist.  DESCRIBE
-        HISTORY is four queries.
+        If a version that cannot exist is read, Delta's error names the current one without a query.
+        DESCRIBE HISTORY takes four queries.
         """
         local = self.local(table)
         if local is not None:
@@ -130,7 +130,7 @@ class Logs:
         return newest["version"], newest["userMetadata"]
 
     def notes(self, table: str) -> Sequence[str | None]:
-        """Return the user metadata of a table's commits, as far as its history goes."""
+        """Return the user metadata of all commits that the history of a table still has."""
         local = self.local(table)
         notes = None if local is None else local.notes()
         if notes is None:
@@ -141,10 +141,10 @@ class Logs:
         """Return the commits of a table, newest first.
 
         Each has `version`, `operation`, `operationParameters`, `operationMetrics` and
-        `userMetadata`, which are None if the commit does not say them.
+        `userMetadata`, which are None if the commit lacks them.
 
         Args:
-            limit: of the newest commits only; None means all of them.
+            limit: the number of newest commits to return.  None means all.
         """
         cut = "" if limit is None else f" LIMIT {limit:d}"
         name = self._location.identifier(table)
@@ -159,7 +159,7 @@ class Logs:
 
 
 class FolderLogs(Logs):
-    """The logs of tables in a folder, read without Spark."""
+    """Read the logs of tables in a folder, without Spark."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Reads of a few rows of a store's tables as they are now.
+"""Read a few rows of a store's tables as they are now.
 
-They need no query if this process can read the tables' files.
+This needs no query if this process can read the tables' files.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def numbers(store: Store, table: str, column: str) -> pa.ChunkedArray:
 
 
 def newest_run(store: Store) -> tuple[Seen | None, bool]:
-    """Return the newest finished run with what it has left, and whether an earlier row is missing.
+    """Return the newest finished run with its state, and True if an earlier row is missing.
 
-    The run is None if none is finished.  Runs are numbered from 1 without gaps.  The table `runs`
+    The run is None if no run is finished.  Runs are numbered from 1 without gaps.  The table `runs`
     has a file for each run; the number says which file has the newest row.
     """
     values = numbers(store, "runs", "run_seq")
@@ -66,7 +66,7 @@ def newest_run(store: Store) -> tuple[Seen | None, bool]:
 
 
 def last(store: Store, table: str, column: str, limit: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows with the highest numbers in a column, and how many rows the table has.
+    """Return the rows with the highest numbers in a column, and the number of rows of the table.
 
     The row with the highest number is the first.
     """

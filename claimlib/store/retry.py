@@ -1,4 +1,4 @@
-"""Doing an idempotent step again after a commit conflict."""
+"""Repeat an idempotent step after a commit conflict."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 
 def retried(step: Callable[[], T]) -> T:
-    """Run a step that may be run again; a conflict is answered by a short pause and another go.
+    """Run an idempotent step.  After a commit conflict, pause briefly and run it again.
 
     Raises:
-        CommitConflictError: it conflicted `MAX_ATTEMPTS` times.
+        CommitConflictError: the step had a conflict `MAX_ATTEMPTS` times.
     """
     for attempt in range(1, MAX_ATTEMPTS):
         try:
             return step()
         except CommitConflictError:
-            # Two drivers that roll the same run forward must not meet again at the same moment.
+            # The pauses differ, so that two drivers that finish the same run do not conflict again.
             jitter = random.uniform(0.5, 1.5)  # noqa: S311 - two clocks apart, no secret
             time.sleep(jitter * _FIRST_PAUSE_S * 2**attempt)
     return step()

@@ -1,8 +1,8 @@
-"""Writes of Spark: appends with a token, MERGE, and partitions that are written again.
+"""Write tables with Spark: appends with a token, MERGE, and rewrites of partitions.
 
-New rows come by an append with the run's token, so that they come once even if a driver returns
-late, after a later run removed them again.  Changes come by a MERGE that leaves rows of this and
-later runs alone.  Or both come by one commit with the token, which writes the table's rows again.
+An append with the run's token adds new rows.  So they are added once, even if a driver resumes
+late, after a later run removed them.  A MERGE makes the changes, and leaves rows of this and later
+runs alone.  Instead of both, one commit with the token can write the table's rows again.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class SparkWriter:
     def _append_new(self, changes: Changes, commit: RunCommit) -> None:
         """Append the rows whose key the table does not have.
 
-        If there is none to append, the commit still bears the run's token: a driver that returns
-        late, after the row's owner removed it again, must find that its append was made.
+        Even an empty append has the run's token.  So a driver that resumes late, after another
+        writer removed the rows, finds that its append was made.
         """
         table = changes.table
         if changes.since_pin and self._store.version(table) != commit.pinned:
@@ -114,17 +114,17 @@ class SparkWriter:
             self._write("append", table, self._arranged(table, new), {}, commit.token, commit.note)
 
     def _is_rewritten(self, changes: Changes) -> bool:
-        """Return True if buckets are written again: they are small, or much of them changes.
+        """Return True if buckets are written again, because they are small or change much.
 
-        Not if rows have been appended under the run's token, because Delta skips a second commit
-        that bears it.
+        They are not if rows were appended under the run's token, because Delta skips a second
+        commit with the same token.
         """
         if changes.new is not None or changes.rows is None or changes.buckets is None:
             return False
         is_small = self._is_small(changes.table)
         if not is_small and changes.number_of_rows < limits.LIMITS.merged_rows:
             return False
-        if self._store.logs.added_columns(changes.table):  # they would be emptied
+        if self._store.logs.added_columns(changes.table):  # a rewrite would empty added columns
             return False
         if is_small:
             return True
@@ -145,12 +145,11 @@ class SparkWriter:
         return int(reported["num_affected_rows"])
 
     def _bring_in(self, changes: Changes, commit: RunCommit) -> int | None:
-        """Bring rows into a table without buckets.
+        """Write new and changed rows into a table without buckets.
 
-        The differences pass through the driver (one row per stream, group or consumer that
-        changed), so that the table is read once.  A table that had few rows when the run was
-        decided is written again by one commit.  That is seven queries, and an append and a MERGE
-        are thirteen.
+        The driver collects the differences (one row per changed stream, group or consumer), so that
+        the table is read once.  If the table had few rows when the run was decided, one commit
+        writes it again.  That takes seven queries, and an append and a MERGE take thirteen.
         """
         table = changes.table
         is_untouched = self._store.version(table) == commit.pinned
@@ -163,7 +162,7 @@ class SparkWriter:
             self._rewrite(changes, commit)
             if is_untouched:
                 return None
-        # A driver that stopped may have begun this by an append, which has used up the token.
+        # A driver that stopped may have begun this with an append, which has used the token.
         if new is not None:
             self.append(table, new, token=commit.token, note=commit.note)
         return self._merge(due) if has_due else 0
@@ -171,9 +170,9 @@ class SparkWriter:
     def _before(
         self, table: str, commit: RunCommit, *, is_untouched: bool
     ) -> tuple[Relation, bool]:
-        """Return a table's rows, and whether it had few when the run was decided.
+        """Return a table's rows, and True if it had few rows when the run was decided.
 
-        A repeat gets the same answer to the latter, and so does the same.
+        A repeat gets the same answer, so it makes the same choice.
         """
         now = self._store.relation(table)
         if is_untouched:
@@ -243,10 +242,10 @@ def arranged(table: Table, rows: DataFrame, buckets: int) -> DataFrame:
     """Return rows as the files of a partitioned table should hold them.
 
     The rows of one bucket are together, sorted by the key, so that statistics can skip files.  This
-    costs a shuffle.  Rows of other tables are returned as they are.
+    needs a shuffle.  Rows of tables without partitions are returned as they are.
 
-    A task is given whole buckets.  There are several times as many tasks as buckets, so that few
-    tasks get more than one.  Of very many buckets Spark divides well by itself.
+    A task gets whole buckets.  There are several times as many tasks as buckets, so that few tasks
+    get more than one.  Very many buckets are divided well by Spark itself.
     """
     if table.partitioned_by is None:
         return rows

@@ -1,4 +1,4 @@
-"""A store as a handle: where it is, what it is executed by, and its tables as relations."""
+"""Hold a store: its location, its engine, and its tables as relations."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class Pins:
     def is_same_table(self, table: str, store: Store) -> bool:
         """Return True if a store's table is the pinned one.
 
-        A table that was dropped and made again has other rows, and other versions of the same
-        numbers.
+        A table that was dropped and created again has other rows, and its version numbers have
+        another meaning.
         """
         return store.table_ids[table] == self.table_ids[table]
 
 
 class Store:
-    """An opened store.  `Store.init` creates one, `Store.open` opens one.
+    """Hold an open store.  `Store.init` creates one, `Store.open` opens one.
 
     Attributes:
-        location: where the tables are.
+        location: the place of the tables.
         folder: the store's folder.  None if it is not certain that this process can read it.
-        is_embedded: whether the embedded engine executes everything; else Spark does.
+        is_embedded: True if the embedded engine executes all statements, False if Spark does.
         buckets: partitions of entries, pending and journal.
-        declared_source: what `init` stated that the store mirrors.  None means nothing.
-        declared_after: the last run that was decided when `init` stated it; 0 if there was none.
+        declared_source: the source that `init` declared.  None if it declared none.
+        declared_after: the last run that was decided when `init` declared it.  0 if there was none.
         table_ids: the id of each table, as it was when the store was opened.
         accepted: the tables that `init` had accepted when the store was opened.
         append_only: the tables with the property that rows cannot be changed.
@@ -163,7 +163,7 @@ class Store:
 
     @cached_property
     def writer(self) -> Writer:
-        """What writes the tables."""
+        """Return the writer of the tables."""
         if self.is_embedded:
             from claimlib.store.folder_writer import FolderWriter
 

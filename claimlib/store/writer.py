@@ -1,4 +1,4 @@
-"""What a store's tables are written by: one writer per store, for all its tables."""
+"""Define the writer of a store.  A store has one writer for all its tables."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from claimlib.store.local import Condition, Token
 
 @dataclass(frozen=True, slots=True)
 class RunCommit:
-    """How the commits of one run are marked.
+    """Hold the marks of the commits of one run.
 
     Attributes:
-        token: a commit that adds rows bears it, so that a repeat is skipped.
+        token: the transaction token of commits that add rows, so that a repeat is skipped.
         note: the user metadata of these commits.  None means none.
         pinned: the version of the table that the run was decided from.  None if decisions do not
             depend on the table.
@@ -64,13 +64,14 @@ class Writer(Protocol):
     def apply(self, changes: Changes, commit: RunCommit) -> int | None:
         """Write the changes of a run into a table.  A repeat changes nothing.
 
-        Returns: how many rows a MERGE has changed or deleted; None if there was no MERGE.
+        Returns: the number of rows that a MERGE has changed or deleted, or None if there was no
+            MERGE.
         """
         ...
 
 
 def in_buckets(buckets: Sequence[int]) -> str:
-    """Return the condition under which a row lies in one of some buckets."""
+    """Return the condition for rows of the given buckets."""
     return f"bucket IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
 
 
@@ -106,8 +107,8 @@ def without_pinned(changes: Changes, pinned: Relation | None) -> Changes:
     """Return the changes without the new rows that the table had when the run was decided.
 
     Args:
-        pinned: the rows of the table then.  None if they cannot be read any more.  Then such a row
-            comes back if its owner has removed it.
+        pinned: the rows of the table then.  None if they can no longer be read.  Then a row that
+            another writer has removed since is added again.
     """
     return changes if pinned is None else changes.not_in(pinned)
 

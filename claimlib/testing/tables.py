@@ -105,9 +105,9 @@ def request_table(
 
 
 def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
-    """Every run refuses a stream that has two rows, so its rows must not come a second time.
+    """Raise an error if the store has one of the streams: every run refuses two rows of a stream.
 
-    A table as `init` leaves it is known to be empty without a query.
+    A table at its first version is known to be empty, so it needs no query.
     """
     if store.version("streams") == 0:
         return

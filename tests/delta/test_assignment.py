@@ -128,7 +128,7 @@ def test_live_consumers_get_them_the_emptiest_first_and_a_group_without_any_is_n
     (refused,) = reply.groups.where("status = 'refused'").collect()
     assert refused["stream"] == "nobody"
     assert refused["reason"].startswith(
-        "no live consumer: none of the group was active within 5000 ms of its snapshot"
+        "no live consumer: none of the group received an entry in the 5000 ms before its snapshot"
     )
     (run,) = store.relation("runs").collect()
     request = json.loads(run["request"])
@@ -212,7 +212,7 @@ def test_one_consumer_is_stored_as_ever() -> None:
     [
         ({"others": (b"b", b"b")}, "--consumer names b twice"),
         ({"others": (b"a",)}, "--consumer names a twice"),
-        ({"active_within_ms": 1}, "--consumer and --assign both say"),
+        ({"active_within_ms": 1}, "--consumer and --assign both choose"),
     ],
 )
 def test_a_consumer_is_named_once_and_not_beside_the_live_ones(request_, said) -> None:

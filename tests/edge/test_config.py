@@ -288,7 +288,7 @@ def test_several_consumers_of_a_file_share_and_live_stands_for_those_that_were_a
     for assign, within_ms in (("live", MINUTE_MS), ("live:5m", 5 * MINUTE_MS)):
         request = load(xautoclaim={"assign": assign, "min_idle": "1m"}).xautoclaim.request()
         assert (request.autoclaim.consumer, request.active_within_ms) == (b"", within_ms)
-    with pytest.raises(RequestError, match="--consumer and --assign both say"):
+    with pytest.raises(RequestError, match="--consumer and --assign both choose"):
         load(file, xautoclaim={"assign": "live"}).xautoclaim.request()
 
 

@@ -62,7 +62,7 @@ REFUSED = [
     # Who gets the entries.
     (f"{SWEEP} --consumer d --consumer c", "--consumer names c twice: name each consumer once"),
     (f"{SWEEP} --consumer ''", "the consumer is empty: name who gets the entries"),
-    (f"{SWEEP} --assign live", "--consumer and --assign both say who gets the entries"),
+    (f"{SWEEP} --assign live", "--consumer and --assign both choose the consumers"),
     ("xautoclaim {store} --min-idle 1m", "--consumer is required: "),
     ("xautoclaim {store} --min-idle 1m --assign dead", "must be live or live:DURATION"),
     # Names.
