@@ -104,3 +104,15 @@ def test_a_source_whose_rows_were_deleted_is_named(lived):
     ((number, example),) = differences.values()
     assert number == 1
     assert example.startswith("snapshot:")
+
+
+def test_an_entry_that_was_deleted_twice_has_the_tombstone_of_the_deletion_that_stands(
+    store, server, client
+):
+    stall(client, "s", ["1-0", "2-0"])
+    client.xdel("s", "1-0")
+    mirror(store, server)
+    random_sweep(store, random.Random(1))
+    mirror(store, server)  # the server still has it pending
+    undo(store, str(random_sweep(store, random.Random(1))))
+    assert found(store) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -16,7 +17,7 @@ from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
-from claimlib.runs import Phase
+from claimlib.runs import Phase, RunRow
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
@@ -215,3 +216,68 @@ def test_an_undo_that_was_killed_is_finished_by_the_next_run(store: Store, at: P
     done = undo(store, swept, run_id="u")
     assert done.counts["restored"] == CLAIMED
     assert state(store) == before
+
+
+def test_a_run_that_was_done_again_is_undone_by_the_undo_of_its_redo(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    swept = str(sweep(store))
+    before = state(store)
+    first = undo(store, swept)
+    second = undo(store, str(first.run_seq))
+    with pytest.raises(RequestError, match=r"done again by run 3.*claimlib undo .* 3"):
+        undo(store, swept)
+    with pytest.raises(RequestError, match=r"done again|already undone by run 3"):
+        undo(store, str(first.run_seq))
+    undone = undo(store, str(second.run_seq))
+    assert (undone.counts["restored"], undone.counts["kept"]) == (CLAIMED, 0)
+    assert state(store) != before
+
+
+def test_an_entry_that_came_back_to_the_same_state_was_changed_all_the_same(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    first = str(sweep(store))
+    for name in (b"carol", b"alice"):
+        words = ClaimRequest(name, 0, (IDS[0],), justid=True)
+        xclaim(store, [NamedClaim(b"s", b"g", words)])
+    undone = undo(store, first)
+    assert [row["id"] for row in undone.kept.collect()] == ["1-0"]
+
+
+def test_an_owner_that_was_retired_since_comes_back_with_its_entries(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    first = str(sweep(store))
+    retire(store, Retirement(b"s", b"g", b"dead", (b"alice",)))
+    undone = undo(store, first)
+    assert undone.counts["restored"] == CLAIMED
+    owners = {row["consumer"] for row in store.relation("pending").collect()}
+    known = {row["consumer"] for row in store.relation("consumers").collect()}
+    assert "dead" in owners
+    assert owners <= known
+
+
+def test_a_run_whose_journal_lacks_earlier_values_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    values = RunRow.values
+
+    def of_an_earlier_version(row: RunRow) -> dict[str, object]:
+        made = values(row)
+        inputs = json.loads(str(made["inputs"]))
+        del inputs["has_previous"]
+        return {**made, "inputs": json.dumps(inputs)}
+
+    monkeypatch.setattr(RunRow, "values", of_an_earlier_version)
+    swept = str(sweep(store))
+    before = state(store)
+    with pytest.raises(RequestError, match="an earlier version of claimlib did it"):
+        undo(store, swept)
+    assert state(store) == before
+
+
+def test_the_name_of_a_run_id_stands_for_the_same_run_in_a_repeat(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    request = SweepRequest(AutoclaimRequest(b"alice", 1000))
+    xautoclaim(store, request, run_id="nightly")
+    undo(store, "nightly", run_id="nightly")
+    assert undo(store, "nightly", run_id="nightly").is_repeat

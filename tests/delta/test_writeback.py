@@ -698,3 +698,31 @@ def test_an_undo_of_a_run_that_was_not_written_back_sends_nothing(swept, server,
     with pytest.raises(ClaimlibError, match="no writeback is finished"):
         write(swept, server, "undo:u")
     assert owners(state(client, "s")) == before
+
+
+def test_nothing_is_sent_of_a_run_that_was_undone(swept, server, client):
+    before = owners(state(client, "s"))
+    undo(swept, "r", run_id="u")
+    with pytest.raises(ClaimlibError, match=r"run xautoclaim:r was undone by run 3 \(undo:u\)"):
+        write(swept, server)
+    assert owners(state(client, "s")) == before
+
+
+def test_an_acknowledgement_is_not_sent_if_the_entry_is_pending_again(swept, server, client):
+    named = NamedAck(b"s", GROUP.encode(), (StreamId(1, 0), StreamId(2, 0)))
+    xack(swept, [named], run_id="a", to_write_back=True)
+    append(swept, "pending", pending_row("s", 1) | {"consumer_group": GROUP})
+    reply = write(swept, server, "xack:a")
+    assert reply.counts["acknowledged"] + reply.counts["touched"] == 2
+    assert reply.counts["touched"] >= 1
+    assert "1-0" in owners(state(client, "s"))
+
+
+def test_what_a_killed_writeback_acknowledged_does_not_come_back(swept, server, client):
+    named = NamedAck(b"s", GROUP.encode(), (StreamId(1, 0),))
+    xack(swept, [named], run_id="a", to_write_back=True)
+    client.xack("s", GROUP, "1-0")  # a writeback that was killed before its decision
+    assert outcomes(write(swept, server, "xack:a")) == {"gone": 1}
+    undone = undo(swept, "xack:a")
+    assert (undone.counts["returned"], undone.counts["kept"]) == (0, 1)
+    assert "1-0" not in in_store(swept, "s")
