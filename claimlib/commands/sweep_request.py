@@ -79,7 +79,8 @@ class SweepRequest:
             )
         if not 1 <= self.active_within_ms <= MAX_I64:
             raise RequestError(
-                f"active_within_ms must be between 1 and 2^63-1, not {self.active_within_ms}",
+                f"--assign live needs a time of 1 ms or more, not {self.active_within_ms} ms: give it"
+                " one, as in --assign live:15m, or raise --min-idle",
                 field="active_within_ms",
             )
 

@@ -224,5 +224,5 @@ def test_the_parking_consumer_and_a_time_that_is_none_are_refused() -> None:
     guards = Guards(max_deliveries=1, parking_consumer=b"b")
     with pytest.raises(RequestError, match="must be different consumers"):
         SweepRequest(AutoclaimRequest(b"a", 1, guards=guards), others=(b"b",))
-    with pytest.raises(RequestError, match="active_within_ms must be between 1"):
+    with pytest.raises(RequestError, match="--assign live needs a time of 1 ms or more"):
         SweepRequest(AutoclaimRequest(b"", 1), active_within_ms=0)
