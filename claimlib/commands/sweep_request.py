@@ -79,7 +79,7 @@ class SweepRequest:
             )
         if not 1 <= self.active_within_ms <= MAX_I64:
             raise RequestError(
-                f"--assign live needs a time of 1 ms or more, not {self.active_within_ms} ms: give it"
+                f"--assign live needs a time of 1 ms or more, not {self.active_within_ms} ms: give"
                 " one, as in --assign live:15m, or raise --min-idle",
                 field="active_within_ms",
             )
