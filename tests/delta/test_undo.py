@@ -281,3 +281,18 @@ def test_the_name_of_a_run_id_stands_for_the_same_run_in_a_repeat(store: Store) 
     xautoclaim(store, request, run_id="nightly")
     undo(store, "nightly", run_id="nightly")
     assert undo(store, "nightly", run_id="nightly").is_repeat
+
+
+def test_a_consumer_that_keeps_an_entry_is_not_removed(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    swept = str(sweep(store))
+
+    def taken(phase: Phase, detail: str) -> None:
+        del detail
+        if phase is Phase.APPLY:
+            update(store, "pending", "id_ms = 3", delivery_count="9")
+
+    undone = undo(store, swept, progress=taken)
+    assert (undone.counts["restored"], undone.counts["lost"]) == (CLAIMED, 1)
+    known = {row["consumer"] for row in store.relation("consumers").collect()}
+    assert known == {"alice", "dead"}
