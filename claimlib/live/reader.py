@@ -172,6 +172,47 @@ def read_source(
     return _Reading(servers, {source: of_node(source) for source in servers.nodes}).batches()
 
 
+def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[bytes]:
+    """Yield the name of each stream that a glob matches, once.
+
+    Raises:
+        SourceError: see `read_source`.
+    """
+    return _default_reading(servers, stream_glob, "*", fields=False).stream_names()
+
+
+def read_stream(
+    servers: Servers, stream: bytes, *, group_glob: str | bytes = "*", fields: bool = True
+) -> Iterator[Batch]:
+    """Yield the batches of one stream, as `read_source` does.
+
+    Raises:
+        SourceError: see `read_source`.  A stream that moves meanwhile is an error.
+    """
+    reading = _default_reading(servers, "*", group_glob, fields=fields)
+    servers.slot_map()
+    yield from reading.of_nodes[servers.source_of(stream)].batches(stream)
+
+
+def _default_reading(
+    servers: Servers, stream_glob: str | bytes, group_glob: str | bytes, *, fields: bool
+) -> _Reading:
+    streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
+
+    def of_node(source: Source) -> _NodeReading:
+        walk = EntryWalk(
+            source,
+            scripts,
+            with_fields=fields,
+            page_size=DEFAULT_PAGE,
+            reply_bytes=DEFAULT_REPLY_BYTES,
+        )
+        pages = (DEFAULT_PAGE, DEFAULT_PAGE)
+        return _NodeReading(source, streams, groups, {}, scripts, walk, *pages)
+
+    return _Reading(servers, {source: of_node(source) for source in servers.nodes})
+
+
 def _check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
@@ -224,7 +265,7 @@ class _Reading:
         sent_before = self.servers.commands_sent
         yield self.servers.ids
         streams = groups = pending = entries = vanished = 0
-        for stream in self._streams():
+        for stream in self.stream_names():
             for batch in self._stream(stream):
                 yield batch
                 if isinstance(batch, StreamDone):
@@ -239,7 +280,7 @@ class _Reading:
         commands = self.servers.commands_sent - sent_before
         yield SourceDone(Counts(streams, groups, pending, entries, commands, vanished))
 
-    def _streams(self) -> Iterator[bytes]:
+    def stream_names(self) -> Iterator[bytes]:
         """Yield the name of each matching stream once, and again if it has moved.
 
         Raises:

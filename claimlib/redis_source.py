@@ -1,0 +1,197 @@
+"""Read a Redis or Valkey server with Spark: the data sources `redis_pending` and `redis_entries`.
+
+Both only read.  A partition is one stream, which a Python worker reads over its own connection.  So
+executors read different streams at the same time, each from the master of its slot.
+
+Source: the Python Data Source API of Spark 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from claimlib.errors import RequestError, SourceUnreachableError
+from claimlib.live.access import ServerAccess
+from claimlib.live.batches import EntryPage, GroupGone, PendingPage, StreamGone
+from claimlib.live.connection import DEFAULT_COMMANDS_PER_SECOND
+from claimlib.live.reader import read_stream, stream_names
+from claimlib.schema import ENTRIES, PENDING, Table
+from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.names import spell
+
+_OPTIONS = {
+    "url": "redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or redis+sentinel://; required",
+    "stream": "only these streams (a glob)",
+    "group": "only these consumer groups (a glob)",
+    "password_file": "a file of each executor; otherwise its environment variable REDIS_PASSWORD",
+    "ca_file": "certificates to trust for TLS besides the system's; a file of each executor",
+    "max_commands_per_second": "of each partition",
+}
+_PENDING_COLUMNS = (
+    *("stream", "consumer_group", "id_ms", "id_seq"),
+    *("consumer", "delivery_time_ms", "delivery_count"),
+)
+_ENTRY_COLUMNS = ("stream", "id_ms", "id_seq", "fields")
+
+
+def register_redis_sources(spark: SparkSession) -> None:
+    """Make `spark.read.format("redis_pending")` and `"redis_entries"` known to a session.
+
+    `redis_pending` has one row per pending entry, with the columns of the table `pending` that a
+    snapshot reads.  `redis_entries` has one row per stream entry between the first and the last
+    pending id of the stream; payloads are those of pending entries.
+
+    Options: url (required), stream, group, password_file, ca_file, max_commands_per_second.
+
+    Examples:
+        >>> register_redis_sources(spark)
+    """
+    for source in (RedisPendingSource, RedisEntriesSource):
+        spark.dataSource.register(source)
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamPartition(InputPartition):
+    """Name the stream that a partition reads."""
+
+    stream: bytes
+
+
+class _StreamReader(DataSourceReader):
+    """Read the streams of a server, one per partition."""
+
+    def __init__(self, options: Mapping[str, str], table: Table, columns: Sequence[str]) -> None:
+        self._options = dict(options)
+        self._schema = table.arrow_schema(columns)
+        self._is_pending = table is PENDING
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return one partition per stream."""
+        with self._access().open() as servers:
+            names = sorted(stream_names(servers, self._options.get("stream", "*")))
+        return [_StreamPartition(name) for name in names]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a stream, a page each."""
+        if not isinstance(partition, _StreamPartition):
+            raise TypeError(f"not a partition of this source: {partition}")
+        groups = self._options.get("group", "*")
+        with self._access().open() as servers:
+            batches = read_stream(
+                servers, partition.stream, group_glob=groups, fields=not self._is_pending
+            )
+            for batch in batches:
+                if isinstance(batch, StreamGone | GroupGone):
+                    # Its rows may be in the hands of Spark: only a new reading leaves them out.
+                    raise SourceUnreachableError(
+                        f"the stream {spell(batch.stream)}, or a group of it, was removed or has"
+                        " moved while it was read: read again",
+                        source=servers.label,
+                    )
+                if isinstance(batch, PendingPage) and self._is_pending:
+                    yield self._batch(_pending_rows(batch))
+                elif isinstance(batch, EntryPage) and not self._is_pending:
+                    yield self._batch(_entry_rows(batch))
+
+    def _access(self) -> ServerAccess:
+        text = self._options
+        return ServerAccess(
+            text["url"],
+            max_commands_per_second=float(
+                text.get("max_commands_per_second", DEFAULT_COMMANDS_PER_SECOND)
+            ),
+            password_file=Path(text["password_file"]) if "password_file" in text else None,
+            ca_file=Path(text["ca_file"]) if "ca_file" in text else None,
+        )
+
+    def _batch(self, rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
+        columns = zip(*rows, strict=True)
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _pending_rows(page: PendingPage) -> list[tuple[object, ...]]:
+    names = spell(page.stream), spell(page.group)
+    return [
+        (
+            *names,
+            *map(to_bigint, row.id),
+            None if row.consumer is None else spell(row.consumer),
+            row.delivery_time_ms,
+            row.delivery_count,
+        )
+        for row in page.rows
+    ]
+
+
+def _entry_rows(page: EntryPage) -> list[tuple[object, ...]]:
+    stream = spell(page.stream)
+    return [
+        (stream, *map(to_bigint, row.id), None if row.fields is None else _pairs(row.fields))
+        for row in page.rows
+    ]
+
+
+def _pairs(fields: Sequence[tuple[bytes, bytes]]) -> list[dict[str, bytes]]:
+    return [{"name": name, "value": value} for name, value in fields]
+
+
+class _RedisSource(DataSource):
+    table: ClassVar[Table]
+    columns: ClassVar[Sequence[str]]
+
+    def schema(self) -> str:
+        """Return the columns, as the table of a store has them."""
+        types = self.table.types
+        return ", ".join(f"{name} {types[name]}" for name in self.columns)
+
+    def reader(self, schema: object) -> DataSourceReader:
+        """Check the options, and return the reader.
+
+        Raises:
+            RequestError: an option is unknown, or url is missing.
+        """
+        del schema
+        options = {name.lower(): value for name, value in self.options.items()}
+        unknown = sorted(options.keys() - _OPTIONS.keys())
+        if unknown:
+            raise RequestError(
+                f"unknown option {unknown[0]} of {self.name()}; the options are"
+                f" {', '.join(_OPTIONS)}",
+                option=unknown[0],
+            )
+        if "url" not in options:
+            raise RequestError(f"{self.name()} needs the option url: {_OPTIONS['url']}")
+        return _StreamReader(options, self.table, self.columns)
+
+
+class RedisPendingSource(_RedisSource):
+    """Read pending entries; see `register_redis_sources`."""
+
+    table, columns = PENDING, _PENDING_COLUMNS
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "redis_pending"
+
+
+class RedisEntriesSource(_RedisSource):
+    """Read stream entries; see `register_redis_sources`."""
+
+    table, columns = ENTRIES, _ENTRY_COLUMNS
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "redis_entries"
