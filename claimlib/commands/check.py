@@ -104,7 +104,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
         plan.generated_columns(table, begun.relation(table), store.buckets)
         for table in ("pending", "entries")
     ]
-    found = union_all(
+    differences = union_all(
         [
             plan.pending_entries(begun.relation("pending"), base, changes, sources),
             plan.tombstones(changes, store.relation("tombstones")),
@@ -112,7 +112,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
             *generated,
         ]
     )
-    for row in found.order_by("`table`", "what").collect():
+    for row in differences.order_by("`table`", "what").collect():
         yield Problem(
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
             is_difference=True,

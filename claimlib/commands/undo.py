@@ -243,9 +243,9 @@ class _After:
             consumers,
             self._owners(entries),
         ).fetched()
-        given = entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED)))
+        with_owner = entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED)))
         removed = later.where(of_kinds((Kind.RETIRED, Kind.CONSUMER_REMOVED)))
-        missing = plan.missing_owners(given, consumers, restored, removed)
+        missing = plan.missing_owners(with_owner, consumers, restored, removed)
         return union_all([restored, missing])
 
     def _owners(self, entries: Relation) -> Relation:

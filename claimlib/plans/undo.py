@@ -135,19 +135,19 @@ def consumer_rows(
 
 
 def missing_owners(
-    given: Relation, consumers: Relation, restored: Relation, removed: Relation
+    entries: Relation, consumers: Relation, restored: Relation, removed: Relation
 ) -> Relation:
     """Return the journal's `consumer_restored` rows of owners that were removed since.
 
     Their times are the last delivery times of the entries that they get back.
 
     Args:
-        given: the `restored` and `returned` rows.
+        entries: the `restored` and `returned` rows.
         consumers: the table.
         restored: `consumer_rows`.
         removed: one row per consumer that was removed since: stream, consumer_group, consumer.
     """
-    return given.sql(
+    return entries.sql(
         f"""
         SELECT '{Kind.CONSUMER_RESTORED}' AS kind, {_CONSUMER},
             max(delivery_time_ms) AS seen_time_ms, max(delivery_time_ms) AS active_time_ms

@@ -31,7 +31,7 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
     return Report(
         title=f"Entry {history.id} of {visible(history.stream)}",
         columns=ENTRY_COLUMNS,
-        rows=tuple(_cells(row, ENTRY_COLUMNS) for row in rows.shown),
+        rows=tuple(_row(row, ENTRY_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "event", shown=len(rows.shown))),
         notes=(*_state(history), *_payload(history)),
         document={
@@ -63,7 +63,7 @@ def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) 
     return Report(
         title=f"Consumer {visible(name)}",
         columns=CONSUMER_COLUMNS,
-        rows=tuple(_cells(row, CONSUMER_COLUMNS) for row in rows.shown),
+        rows=tuple(_row(row, CONSUMER_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
         notes=(f"{lost:,} lost, {received:,} received by runs of this store",),
         document={
@@ -82,7 +82,7 @@ def _named(events: Relation) -> Relation:
     return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS run")
 
 
-def _cells(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
+def _row(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
     return tuple(_cell(name, row[name]) for name in columns)
 
 
