@@ -10,10 +10,11 @@ from claimlib.engine.relation import Relation, union_all
 from claimlib.errors import DamagedTableError
 from claimlib.plans import replay as plan
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
+from claimlib.plans.journal_rows import CHANGED, applied, of_kinds
 from claimlib.plans.keys import GROUP
 from claimlib.plans.server_view import group_sources
 from claimlib.runs import Begun, FinishedRun, pinned
-from claimlib.runs.journal import COUNTED, of_kinds
+from claimlib.runs.journal import COUNTED
 from claimlib.runs.known import find_missing_rows
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
@@ -94,7 +95,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     """Yield what differs from the last snapshots or imports and the journal."""
     store, last_seq = begun.store, begun.run_seq - 1
     journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
-    changes = _without_lost(journal)
+    changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)
     if missing:
         yield Problem(
@@ -117,13 +118,6 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
             is_difference=True,
         )
-
-
-def _without_lost(journal: Relation) -> Relation:
-    """Return the journal rows that changed pending entries, without those that were not applied."""
-    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq", "run_seq"))
-    changes = journal.where(of_kinds(plan.CHANGES))
-    return changes.lacking(journal.where(f"kind = '{Kind.LOST}'"), same)
 
 
 def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:

@@ -303,7 +303,7 @@ class _Writing:
         undone = run_in_request(self.finished)
         if writeback_of(begun, undone.run_seq) is None:
             raise RequestError(
-                f"run {self.finished.key} has undone {undone.key}, of which no writeback is"
+                f"run {self.finished.key} has undone {undone.key}, and no writeback of that run is"
                 " finished. Nothing was sent. To see what the server has, take a new snapshot",
                 run=self.finished.key,
             )

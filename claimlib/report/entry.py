@@ -15,8 +15,8 @@ from claimlib.report.text import instant, not_shown, plain_row, visible
 from claimlib.semantics.names import spell
 
 _STATE = ("from_consumer", "from_delivery_count", "consumer", "delivery_time_ms", "delivery_count")
-ENTRY_COLUMNS = headings("at_ms", "event", "run_seq", "run", "consumer_group", *_STATE)
-CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "run", *GROUP, "id", *_STATE)
+ENTRY_COLUMNS = headings("at_ms", "event", "run_seq", "key", "consumer_group", *_STATE)
+CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "key", *GROUP, "id", *_STATE)
 _TIMES = {"at_ms", "delivery_time_ms"}
 
 
@@ -33,7 +33,7 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
         columns=ENTRY_COLUMNS,
         rows=tuple(_row(row, ENTRY_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "event", shown=len(rows.shown))),
-        notes=(*_state(history), *_payload(history)),
+        notes=(*_state(history), *_payload(history), *_unknown("entry", count)),
         document={
             "stream": history.stream,
             "id": str(history.id),
@@ -65,7 +65,10 @@ def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) 
         columns=CONSUMER_COLUMNS,
         rows=tuple(_row(row, CONSUMER_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
-        notes=(f"{lost:,} lost, {received:,} received by runs of this store",),
+        notes=(
+            f"{lost:,} lost, {received:,} received by runs of this store",
+            *_unknown("consumer", lost + received),
+        ),
         document={
             "consumer": name,
             "lost": lost,
@@ -79,7 +82,7 @@ def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) 
 
 
 def _named(events: Relation) -> Relation:
-    return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS run")
+    return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS key")
 
 
 def _row(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
@@ -101,6 +104,13 @@ def _state(history: EntryHistory) -> Iterable[str]:
         )
     if not history.pending:
         yield "now not pending"
+
+
+def _unknown(what: str, events: int) -> Iterable[str]:
+    """Yield a note if nothing has happened, because a name may be mistyped."""
+    if not events:
+        names = "streams, groups and consumers"
+        yield f"no event of this {what}: claimlib describe STORE lists {names}"
 
 
 def _payload(history: EntryHistory) -> Iterable[str]:

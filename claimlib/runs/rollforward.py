@@ -14,9 +14,9 @@ from typing import Any
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
+from claimlib.plans.journal_rows import ADDED
 from claimlib.runs import claims, mirror, records
 from claimlib.runs.journal import (
-    ADDING,
     COUNTED,
     TOUCHING,
     Decided,
@@ -209,14 +209,14 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
 def _to_write(decided: Decided) -> int:
     """How many rows of `pending` and `entries` the run is to write, change or remove."""
     new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
-    return new + decided.of(*TOUCHING, *ADDING, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
+    return new + decided.of(*TOUCHING, *ADDED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 
 
 def _written(row: RunRow, decided: Decided) -> set[str]:
     """The tables that a run may have written, besides `journal` and `runs`."""
     if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
-    kinds_by_table = {"pending": (*TOUCHING, *ADDING), **records.WRITTEN_FOR}
+    kinds_by_table = {"pending": (*TOUCHING, *ADDED), **records.WRITTEN_FOR}
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 

@@ -96,7 +96,7 @@ def test_a_java_that_takes_file_names_for_another_encoding_is_refused_with_what_
     where = shutil.copytree(filled, tmp_path / "café")
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "koi8-r")
     for words in (("xpending", where), ("init", tmp_path / "naïve")):
-        refused = claimlib(*words)
+        refused = claimlib(*words, "--engine", "spark")
         assert (refused.code, refused.out) == (2, "")
         assert "Java encodes file names as UTF-8, Python as koi8-r" in refused.err
         assert "LC_ALL=C.UTF-8" in refused.err

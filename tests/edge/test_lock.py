@@ -61,6 +61,7 @@ def held(where):
         yield where
 
 
+@pytest.mark.usefixtures("in_session")
 @pytest.mark.parametrize("command", WRITING)
 def test_a_command_that_writes_ends_with_5_and_names_the_run_that_it_would_wait_for(
     claimlib, held, command, monkeypatch

@@ -138,6 +138,7 @@ def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypat
     )
 
 
+@pytest.mark.usefixtures("in_session")
 def test_what_delta_rs_cannot_read_is_read_by_spark(claimlib, monkeypatch, filled):
     expected = claimlib("runs", filled)
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
@@ -232,7 +233,6 @@ def test_a_store_that_cannot_be_used_is_refused_in_the_same_words(
 @pytest.fixture
 def nothing_provided(monkeypatch):
     """This process has no session, and nothing in its environment is about Spark."""
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     for name in list(os.environ):
         if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "DATABRICKS_", "JAVA_TOOL")):
             monkeypatch.delenv(name)
@@ -280,8 +280,8 @@ def test_what_has_settings_of_spark_in_the_environment_is_left_to_spark(monkeypa
     assert not takes_paths_for_folders("local[*]", {})
 
 
-def test_a_session_that_is_there_is_asked(spark):
-    assert spark is not None
+@pytest.mark.usefixtures("in_session")
+def test_a_session_that_is_there_is_asked():
     assert not takes_paths_for_folders("local[*]", {})
 
 

@@ -59,7 +59,7 @@ def started() -> Iterator[tuple[Node, ...]]:
 
 @pytest.fixture
 def nodes(started: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Three masters, of which each has one stream whose entries bob left for an hour."""
+    """Start three masters.  Each has one stream, whose entries bob has had for an hour."""
     fill(started)
     return started
 
