@@ -51,7 +51,7 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     assert phases == [
         f"claimlib: {phase}"
         for phase in (
-            *("reading the store", "recover", "begin"),
+            *("recover", "begin"),
             *("decide · run 1", "apply · run 1 · 2 rows to write"),
             *(f"{name} · run 1" for name in ("verify", "record", "finish")),
         )

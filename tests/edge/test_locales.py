@@ -21,10 +21,8 @@ STREAM, OWNER, HEIR = "stréam", "ünna", "jürgen"
 
 
 @pytest.fixture(scope="module")
-def filled(empty_store, tmp_path_factory, spark):
+def filled(empty_store, tmp_path_factory, open_store):
     """The folder of a store with two due entries."""
-    from claimlib.store.tables import Store
-
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("filled") / "store")
     entries = tuple(
         PendingEntry(StreamId(n, 0), OWNER.encode(), NOW_MS - 90_000, 1) for n in (1, 2)
@@ -32,7 +30,7 @@ def filled(empty_store, tmp_path_factory, spark):
     group = Group(StreamId(9, 0), entries, (Consumer(OWNER.encode(), NOW_MS, None),))
     kept = {StreamId(n, 0): (b"f", b"v") for n in (1, 2)}
     stream = Stream(kept, {b"g": group})
-    write_keyspace(Store.open(spark, str(where)), {STREAM.encode(): stream}, NOW_MS)
+    write_keyspace(open_store(where), {STREAM.encode(): stream}, NOW_MS)
     return where
 
 

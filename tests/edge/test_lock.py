@@ -46,10 +46,10 @@ READING = {
 
 
 @pytest.fixture(scope="module")
-def where(spark, empty_store, tmp_path_factory):
+def where(open_store, empty_store, tmp_path_factory):
     """Return the folder of a store with pending entries of the stream s."""
     folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("locked") / "store")
-    write_keyspace(Store.open(spark, str(folder)), keyspace(b"s"), NOW_MS)
+    write_keyspace(open_store(folder), keyspace(b"s"), NOW_MS)
     return folder
 
 
