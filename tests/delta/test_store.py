@@ -91,6 +91,7 @@ def test_init_refuses_a_store_before_it_changes_it(
     assert not Path(store.where, "entries").exists()
 
 
+@pytest.mark.long
 def test_a_store_whose_streams_do_not_say_which_entries_they_are_about_is_opened(
     spark: SparkSession, store: Store
 ) -> None:
