@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
@@ -18,7 +19,6 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingE
 from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
 from claimlib.store.opening import open_folder
-from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
@@ -48,9 +48,8 @@ LOOKED_AT = {"check": ((), 4), "xautoclaim": (EXPLAINED, 0)}
 TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
 
 
-def by_runs(spark, where):
+def by_runs(store):
     """A store with three runs, of which one refused a group, and a fourth that is unfinished."""
-    store = Store.open(spark, str(where))
     pel = tuple(PendingEntry(StreamId(n, 0), b"dead", NOW_MS - 90_000, 3) for n in (1, 2))
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     entries = {StreamId(1, 0): (b"f", b"\xff")}
@@ -65,12 +64,13 @@ def by_runs(spark, where):
 
     with pytest.raises(InterruptedError):
         xautoclaim(store, SWEEP, run_id="unfinished", progress=stop)
-    return where
+    return Path(store.where)
 
 
 @pytest.fixture(scope="module")
-def filled(spark, empty_store, tmp_path_factory):
-    return by_runs(spark, shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é"))
+def filled(open_store, empty_store, tmp_path_factory):
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é")
+    return by_runs(open_store(where))
 
 
 def by_spark(claimlib, monkeypatch, *words, command="runs"):
