@@ -9,6 +9,7 @@ from claimlib.engine.relation import IdBounds, Record, Relation
 from claimlib.plans import history as plan
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
+from claimlib.runs.maintenance import DeletedHistory, deleted_history
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
@@ -28,6 +29,8 @@ class EntryHistory:
         exists: True if the store has the stream entry now.
         fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
         events: one row per event, the earliest first: `plans.history.entry_events`.
+        deleted: the part of the journal that was deleted, which `events` lacks.  None if nothing
+            was deleted.
     """
 
     stream: str
@@ -36,6 +39,7 @@ class EntryHistory:
     exists: bool
     fields: Sequence[Record] | None
     events: Relation
+    deleted: DeletedHistory | None
 
 
 def entry_history(
@@ -70,6 +74,7 @@ def entry_history(
         exists=entry is not None,
         fields=None if entry is None else entry["fields"],
         events=events.order_by("run_seq", *GROUP, "event").fetched(),
+        deleted=deleted_history(store),
     )
 
 
