@@ -39,7 +39,7 @@ def count_of(table: str, name: str) -> str:
 
 
 def sizes(store: Store, *names: str) -> dict[str, int]:
-    """Return the number of files of each table, and their bytes, as counts.
+    """Return the number of files of each table, and their bytes, as counts.  Zeros are omitted.
 
     Args:
         names: those of the two counts.
@@ -48,7 +48,8 @@ def sizes(store: Store, *names: str) -> dict[str, int]:
     for table in TABLES:
         files = store.writer.files(table)
         numbers = (len(files), sum(file.size_bytes for file in files))
-        counts |= {count_of(table, name): of for name, of in zip(names, numbers, strict=True)}
+        of_table = zip(names, numbers, strict=True)
+        counts |= {count_of(table, name): number for name, number in of_table if number}
     return counts
 
 
