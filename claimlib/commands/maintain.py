@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
-from claimlib.engine.relation import Relation, union_by_name
+from claimlib.engine.relation import DESCENDING, Relation, union_all, union_by_name
 from claimlib.plans import maintenance as plan
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.server_view import group_sources
@@ -28,6 +28,7 @@ from claimlib.runs.maintenance import (
 from claimlib.runs.rollforward import NOT_ABANDONED, wall_ms
 from claimlib.schema import TABLES, Kind
 from claimlib.store.guards import check_changeable
+from claimlib.store.lookups import readable_at
 from claimlib.store.tables import Store
 from claimlib.store.writer import to_compact
 
@@ -153,9 +154,9 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
     names = ("run_seq", "landing")
     decisions = store.relation("journal").where(f"kind = '{Kind.RUN}'").select(*names)
     staged = {table: store.relation(table).select("landing") for table in STAGED}
-    expired = plan.expired_landings(
-        staged["pel_snapshots"], staged["entry_landing"], decisions, through
-    ).fetched()
+    landings = union_all(list(staged.values())).distinct("landing").fetched()
+    ended = landings if store.lock.folder is not None else _staged_before(begun)
+    expired = plan.expired_landings(landings, ended, decisions, through).fetched()
     for table, rows in staged.items():
         gone = rows.sql(
             "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {expired} AS e USING (landing)",
@@ -165,6 +166,22 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
     rows = expired.select(f"'{Kind.EXPIRED}' AS kind", "landing")
     counts = {name: value for name, value in counts.items() if value or "rows_" not in name}
     return Decision(union_by_name([rows], JOURNAL_ROW), counts=counts)
+
+
+def _staged_before(begun: Begun) -> Relation:
+    """Return the readings that had staged rows when the last maintenance ended: landing.
+
+    Without a lock, a process may be reading a source while a maintenance runs.  What was staged
+    before the last maintenance is of no such process.
+    """
+    store = begun.store
+    done = begun.relation("runs").where(f"command = '{COMMAND}'")
+    last = done.order_by(f"run_seq{DESCENDING}").first()
+    versions = {} if last is None else last["output_versions"]
+    before = [readable_at(store, table, versions.get(table)) for table in STAGED]
+    nothing = store.rows("entry_landing", [], ["landing"])
+    known = [rows.select("landing") for rows in before if rows is not None]
+    return union_all([nothing, *known]).distinct("landing").fetched()
 
 
 def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:

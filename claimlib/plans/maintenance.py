@@ -35,28 +35,29 @@ def is_deleted(through: int) -> str:
 
 
 def expired_landings(
-    pel_snapshots: Relation, entry_landing: Relation, decisions: Relation, through: int
+    staged: Relation, ended: Relation, decisions: Relation, through: int
 ) -> Relation:
-    """Return the readings whose staged rows are deleted, one row per reading: landing, `run_seq`.
+    """Return the readings whose staged rows are deleted, one row per reading: landing.
 
-    These are readings of runs up to a number, and readings that no run has used; of these `run_seq`
-    is null.
+    These are readings of runs up to a number, and readings that no run has used.
 
     Args:
-        pel_snapshots, entry_landing: the tables.
+        staged: the readings with staged rows: landing.
+        ended: of these, the readings that no process is still working on.
         decisions: the journal rows of kind `run`.
     """
-    return pel_snapshots.sql(
+    return staged.sql(
         f"""
-        WITH staged AS (
-            SELECT landing FROM {{this}} AS p UNION SELECT landing FROM {{entry_landing}} AS e
-        ), used AS (
+        WITH used AS (
             SELECT landing, max(run_seq) AS run_seq FROM {{decisions}} AS d
             WHERE landing IS NOT NULL GROUP BY landing
+        ), unused AS (
+            SELECT landing, true AS has_ended FROM {{ended}} AS e GROUP BY landing
         )
-        SELECT landing, run_seq FROM staged LEFT JOIN used USING (landing)
-        WHERE run_seq IS NULL OR run_seq <= {through:d}L
+        SELECT DISTINCT landing
+        FROM {{this}} AS s LEFT JOIN used USING (landing) LEFT JOIN unused USING (landing)
+        WHERE CASE WHEN run_seq IS NULL THEN has_ended ELSE run_seq <= {through:d}L END
         """,
-        entry_landing=entry_landing,
+        ended=ended,
         decisions=decisions,
     )
