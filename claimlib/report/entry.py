@@ -38,7 +38,7 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
             *_state(history),
             *_payload(history),
             *_unknown("entry", count),
-            *_complete(history.deleted),
+            *_complete(history.complete_from_run, history.deleted_by),
         ),
         document={
             "stream": history.stream,
@@ -48,7 +48,7 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
             "pending": list(history.pending),
             "events": rows.records,
             "events_not_shown": rows.hidden,
-            "complete_from_run": _first_run(history.deleted),
+            "complete_from_run": history.complete_from_run,
         },
         records=rows.records,
         names=(*ENTRY_COLUMNS, "request"),
@@ -68,6 +68,7 @@ def of_consumer(
         limit: the most rows, or None for all.
         deleted: the part of the journal that was deleted, or None if nothing was.
     """
+    first_run = 1 if deleted is None else deleted.through + 1
     counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
     numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
     lost, received = (numbers.get(change, 0) for change in ("lost", "received"))
@@ -81,7 +82,7 @@ def of_consumer(
         notes=(
             f"{lost:,} lost, {received:,} received by runs of this store",
             *_unknown("consumer", lost + received),
-            *_complete(deleted),
+            *_complete(first_run, None if deleted is None else deleted.run),
         ),
         document={
             "consumer": name,
@@ -89,7 +90,7 @@ def of_consumer(
             "received": received,
             "events": rows.records,
             "events_not_shown": rows.hidden,
-            "complete_from_run": _first_run(deleted),
+            "complete_from_run": first_run,
         },
         records=rows.records,
         names=(*CONSUMER_COLUMNS, "request"),
@@ -128,16 +129,11 @@ def _unknown(what: str, events: int) -> Iterable[str]:
         yield f"no event of this {what}: claimlib describe STORE lists {names}"
 
 
-def _first_run(deleted: DeletedHistory | None) -> int:
-    """Return the first run of which the journal has all rows."""
-    return 1 if deleted is None else deleted.through + 1
-
-
-def _complete(deleted: DeletedHistory | None) -> Iterable[str]:
-    if deleted is not None:
+def _complete(first_run: int, deleted_by: str | None) -> Iterable[str]:
+    if deleted_by is not None:
         yield (
-            f"the history is complete from run {_first_run(deleted)} on: run {deleted.run} deleted"
-            " the journal rows of earlier runs"
+            f"the history is complete from run {first_run} on: run {deleted_by} deleted the journal"
+            " rows of earlier runs"
         )
 
 

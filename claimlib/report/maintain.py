@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from claimlib.commands.maintain import (
     OLDEST_SOURCE,
@@ -25,7 +25,7 @@ def of_maintain(reply: MaintainReply) -> Report:
     return Report(
         title=_title(reply),
         columns=COLUMNS,
-        rows=(*rows, ("total", *(_total(*column) for column in list(zip(*rows, strict=True))[1:]))),
+        rows=(*rows, ("total", *(_total(column) for column in list(zip(*rows, strict=True))[1:]))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_deleted(reply),
@@ -49,10 +49,10 @@ def _title(reply: MaintainReply) -> str:
     return f"Maintenance, run {reply.run_seq} ({COMMAND}:{visible(reply.run_id)})"
 
 
-def _total(*cells: Cell) -> Cell:
+def _total(column: Sequence[Cell]) -> Cell:
     """Return the sum of a column, or None if a number is unknown."""
-    numbers = [cell for cell in cells if isinstance(cell, int)]
-    return sum(numbers) if len(numbers) == len(cells) else None
+    numbers = [number for number in column if isinstance(number, int)]
+    return sum(numbers) if len(numbers) == len(column) else None
 
 
 def _deleted(reply: MaintainReply) -> Iterable[str]:

@@ -168,8 +168,8 @@ def deleted_history(store: Store) -> DeletedHistory | None:
         for row in decided
         if row.command == COMMAND
     ]
-    known = [one for one in deleted if one.through]
-    return max(known, key=lambda one: one.through, default=None)
+    known = [part for part in deleted if part.through]
+    return max(known, key=lambda part: part.through, default=None)
 
 
 def _deleted_by(run_seq: int, run_id: str, counts: Mapping[str, int]) -> DeletedHistory:

@@ -279,9 +279,7 @@ def test_the_next_run_finishes_what_was_killed(
         with pytest.raises(UnfinishedRunError, match="maintain:m"):
             maintain(lived, dry_run=True)
         # Whatever an entry's history lacks, it says so.
-        deleted = entry_history(lived, b"s", StreamId(1, 0)).deleted
-        assert deleted is not None
-        assert deleted.through == 4
+        assert entry_history(lived, b"s", StreamId(1, 0)).complete_from_run == 5
     for store in (lived, other):
         sweep(store, b"carol", "next")
     for table in TABLES:
@@ -336,8 +334,7 @@ def test_old_history_is_deleted_and_later_history_stays(
         refuse_deleted(lived, 1, "xautoclaim:sweep-1", "be written back")
     refuse_deleted(lived, 3, "xautoclaim:sweep-3", "be written back")
     history = entry_history(lived, b"s", StreamId(1, 0))
-    assert history.deleted is not None
-    assert history.deleted.through == 2
+    assert (history.complete_from_run, history.deleted_by) == (3, "5 (maintain:m)")
     assert {row["run_seq"] for row in history.events.collect()} <= {3, 4, 6}
     # A repeat is recognized, and has the counts.
     details: list[str] = []
@@ -354,7 +351,8 @@ def test_without_a_limit_all_history_stays(lived: Store) -> None:
     reply = maintain(lived)
     assert of_table(reply, "journal")["rows_deleted"] == 0
     assert "deleted_through" not in reply.counts
-    assert entry_history(lived, b"s", StreamId(1, 0)).deleted is None
+    history = entry_history(lived, b"s", StreamId(1, 0))
+    assert (history.complete_from_run, history.deleted_by) == (1, None)
 
 
 def test_a_later_maintenance_with_a_longer_limit_knows_what_was_deleted(
@@ -366,8 +364,7 @@ def test_a_later_maintenance_with_a_longer_limit_knows_what_was_deleted(
     maintain(lived, keep_history_ms=60_000)
     maintain(lived)
     history = entry_history(lived, b"s", StreamId(1, 0))
-    assert history.deleted is not None
-    assert history.deleted.through == 3
+    assert history.complete_from_run == 4
 
 
 def test_a_run_that_was_killed_is_finished_before_its_rows_are_deleted(lived: Store) -> None:
