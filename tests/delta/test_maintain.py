@@ -36,7 +36,7 @@ from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.deletion_vectors import hide_rows
 from tests.delta.own_rows import Opener, append, pending_row
-from tests.delta.pels import NOW_MS, keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ANY, source, stream
 
 Tables = dict[str, list[str]]
@@ -345,6 +345,14 @@ def test_old_history_is_deleted_and_later_history_stays(
     assert again.is_repeat
     assert again.counts["claimed"] > 0
     assert "only its counts are shown" in details[-1]
+
+
+def test_tombstones_of_runs_without_journal_rows_are_no_difference(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST))
+    maintain(store, keep_history_ms=0)
+    assert store.relation("tombstones").count() == 1
+    assert check(store, replay=True) == ()
 
 
 def test_without_a_limit_all_history_stays(lived: Store) -> None:
