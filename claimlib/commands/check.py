@@ -16,6 +16,7 @@ from claimlib.plans.server_view import group_sources
 from claimlib.runs import Begun, FinishedRun, pinned
 from claimlib.runs.journal import COUNTED
 from claimlib.runs.known import find_missing_rows
+from claimlib.runs.maintenance import deleted_history
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.opening import in_session
@@ -94,6 +95,8 @@ def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
 def _replayed(begun: Begun) -> Iterator[Problem]:
     """Yield what differs from the last snapshots or imports and the journal."""
     store, last_seq = begun.store, begun.run_seq - 1
+    deleted = deleted_history(store)
+    first_seq = 0 if deleted is None else deleted.through + 1
     journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
     changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)
@@ -108,7 +111,11 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     differences = union_all(
         [
             plan.pending_entries(begun.relation("pending"), base, changes, sources),
-            plan.tombstones(changes, store.relation("tombstones")),
+            plan.tombstones(
+                # A returned entry may have been deleted by a run whose rows were deleted.
+                changes,
+                store.relation("tombstones").where(f"run_seq >= {first_seq:d}"),
+            ),
             plan.counts(journal, _runs(begun), [kind for kind in COUNTED if kind != Kind.GONE]),
             *generated,
         ]

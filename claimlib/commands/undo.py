@@ -24,6 +24,8 @@ from claimlib.plans.journal_rows import CHANGED, JOURNAL_ROW, of_kinds
 from claimlib.plans.keys import GROUP, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
 from claimlib.runs.journal import Decided, decided_by, rows_of
+from claimlib.runs.maintenance import COMMAND as MAINTAIN
+from claimlib.runs.maintenance import refuse_deleted
 from claimlib.runs.rollforward import find_finished
 from claimlib.schema import Kind
 from claimlib.store.guards import check_changeable
@@ -169,8 +171,12 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
         run_name = named.key
     undone = find_run(store, run_name)
     if undone.command in _COMMANDS:
+        if done is None:
+            refuse_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
+    if undone.command == MAINTAIN:
+        remedy = "it has changed files, not what is pending, and deleted rows do not come back"
     if undone.command == WRITEBACK:
         written = run_in_request(undone).key
         remedy = f"undo the run whose claims it wrote, {written}, and write that undo back"
@@ -179,6 +185,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
 
 def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     _refuse_undone(begun, undone)
+    refuse_deleted(begun.store, undone.run_seq, undone.key, "be undone")
     decided = decided_by(begun.store, undone.run_seq)
     _refuse_without_previous(decided)
     sent = writeback_of(begun, undone.run_seq)
