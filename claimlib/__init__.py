@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from claimlib.commands.describe import Description, describe
     from claimlib.commands.entry import EntryHistory, consumer_history, entry_history
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
+    from claimlib.commands.maintain import MaintainReply, maintain
     from claimlib.commands.mirror import NamedStreams
     from claimlib.commands.reply import Reply
     from claimlib.commands.rescue import RescueReply, rescue
@@ -162,6 +163,7 @@ __all__ = [
     "InstantError",
     "IntervalError",
     "LostRaceError",
+    "MaintainReply",
     "MatchingEntries",
     "MissingExtraError",
     "MissingRowsError",
@@ -243,6 +245,7 @@ __all__ = [
     "init",
     "list_runs",
     "load_import_map",
+    "maintain",
     "open_session",
     "open_store",
     "parse_duration_ms",
@@ -276,6 +279,7 @@ _NAMES = {
     "claimlib.commands.describe": "Description describe",
     "claimlib.commands.entry": "EntryHistory consumer_history entry_history",
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
+    "claimlib.commands.maintain": "MaintainReply maintain",
     "claimlib.commands.mirror": "NamedStreams",
     "claimlib.commands.reply": "Reply",
     "claimlib.commands.rescue": "RescueReply rescue",

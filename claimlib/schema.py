@@ -88,6 +88,7 @@ class Kind(StrEnum):
     CONSUMER_RESTORED = "consumer_restored"
     CURSOR_RESTORED = "cursor_restored"
     GROUP_RESTORED = "group_restored"
+    EXPIRED = "expired"
 
 
 COUNTS_TYPE = "MAP<STRING, BIGINT>"

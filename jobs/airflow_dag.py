@@ -6,6 +6,8 @@ with the variable `claimlib_spark_submit`, a job of this folder.  Airflow needs 
 The scheduler's run id is the run id of the commands, so a retry finds what was done and changes
 nothing.  `docs/airflow.md` lists the variables.  All have defaults.  With the variable
 `claimlib_writeback_url`, which is empty by default, `xautoclaim` writes its claims to the server.
+
+A second DAG, `claimlib_maintain`, runs `maintain` once a day.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ VARIABLES = {
     "writeback_url": "",
     "alert_idle": "1h",
     "alert_view": "server",
+    "keep_history": "",
 }
 """The defaults, by the name without `claimlib_`; what is empty is chosen by the functions below."""
 
@@ -82,6 +85,11 @@ def words_of(
         case "xpending":
             words = [store, "--fail-on-stalled", settings["alert_idle"], "--limit", "1"]
             words += ["--view", settings["alert_view"]]
+        case "maintain":
+            words = [store, "--run-id", run_id]
+            keep = settings["keep_history"]
+            words += ["--keep-history", keep] if keep else []
+            words += ["--dry-run"] if dry_run else []
         case _:
             words = [store]
     config = ["--config", settings["config"]] if settings["config"] else []
@@ -316,22 +324,33 @@ class ClaimlibOperator(BaseOperator):  # type: ignore[misc]  # Airflow need not 
         return password
 
 
+def _arguments(what: str, dry_run: str) -> dict[str, Any]:
+    """Return the arguments of a DAG: what it does, and what it does as a dry run."""
+    return {
+        "description": what,
+        "start_date": datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it as UTC
+        "catchup": False,
+        "max_active_runs": 1,
+        "default_args": {"retries": 3},  # after Airflow's default_task_retry_delay
+        "params": {"dry_run": Param(False, type="boolean", description=dry_run)},
+        "tags": ["claimlib"],
+    }
+
+
+with DAG(
+    dag_id="claimlib_maintain",
+    schedule=timedelta(days=1),
+    **_arguments("Compact the tables of a store", "Only say what would be done."),
+):
+    maintain = ClaimlibOperator(task_id="maintain")
+
 with DAG(
     dag_id="claimlib",
-    description="Redis' stalled stream entries: snapshot, claim, alert",
-    start_date=datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it as UTC
     schedule=timedelta(minutes=15),
-    catchup=False,
-    max_active_runs=1,
-    default_args={"retries": 3},  # after Airflow's default_task_retry_delay
-    params={
-        "dry_run": Param(
-            False,
-            type="boolean",
-            description="Take the snapshot, and only say what would be claimed.",
-        )
-    },
-    tags=["claimlib"],
+    **_arguments(
+        "Redis' stalled stream entries: snapshot, claim, alert",
+        "Take the snapshot, and only say what would be claimed.",
+    ),
 ):
     init = ClaimlibOperator(task_id="init")
     snapshot = ClaimlibOperator(task_id="snapshot")

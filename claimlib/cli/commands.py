@@ -13,6 +13,7 @@ for _name in (
     "writeback",
     "rescue",
     "undo",
+    "maintain",
     "reading",
     "history",
     "entry",

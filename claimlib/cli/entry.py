@@ -73,8 +73,14 @@ def _entry_look(names: Sequence[bytes | None], wanted: StreamId | None) -> _Look
 def _consumer_look(name: str, names: Sequence[bytes | None], id_: str | None) -> _Look:
     from claimlib.commands.entry import consumer_history
     from claimlib.report.entry import of_consumer
+    from claimlib.runs.maintenance import deleted_history
 
     if id_ is not None:
         raise RequestError("give an ID or --consumer, not both", option="consumer")
     consumer = unspell_shown(name)
-    return lambda store, rows: of_consumer(name, consumer_history(store, consumer, *names), rows)
+
+    def look(store: Store, rows: int | None) -> Report:
+        events = consumer_history(store, consumer, *names)
+        return of_consumer(name, events, rows, deleted_history(store))
+
+    return look

@@ -98,6 +98,7 @@ def runs(
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
     from claimlib.report.runs import of_runs
+    from claimlib.runs.maintenance import refuse_deleted
 
     view = common.view()
     rows = limit if parts.as_commands else view.rows(limit)
@@ -120,6 +121,8 @@ def runs(
             result = of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
+            if kinds:
+                refuse_deleted(opened, finished.run_seq, finished.key, "be listed in detail")
             if not parts.as_commands:
                 result = _shown(opened, finished, kinds, rows, chosen)
     # The line that shows progress would take what is printed meanwhile to stderr.

@@ -33,6 +33,7 @@ from claimlib.places import (
 from claimlib.session import (
     SHORT_LIVED,
     has_catalog,
+    has_session,
     may_be_elsewhere,
     starts_jvm,
     takes_paths_for_folders,
@@ -204,17 +205,11 @@ def _starting(
 def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
     """A remark on memory that is given to a process of Java's that somebody else has started."""
     memory = conf.get("spark.driver.memory")
-    if memory and _is_running():
+    if memory and (has_session() or not starts_jvm()):
         yield (
             "spark.driver.memory has no effect, because Spark is running already: set it where"
             f" Spark is started (spark-submit --driver-memory {memory})"
         )
-
-
-def _is_running() -> bool:
-    from pyspark.sql import SparkSession
-
-    return not starts_jvm() or SparkSession.getActiveSession() is not None
 
 
 class _Once:

@@ -26,6 +26,7 @@ from claimlib.config.sections import (
     options_of,
 )
 from claimlib.errors import GlobError, RequestError
+from claimlib.live.address import parse_address
 from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import glob_pattern
@@ -260,7 +261,7 @@ class WritebackOptions:
             self.writeback, self.server.password_file, self.server.ca_file
         )
         if dry_run:
-            access.label  # noqa: B018 - it refuses a URL that cannot be used
+            parse_address(self.writeback)
             return None
         access.check()
         return access

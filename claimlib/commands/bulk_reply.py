@@ -7,7 +7,7 @@ from functools import cached_property
 
 from claimlib.commands.reply import PREVIOUS, RunReply, with_fields
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import GROUP, id_text_sql
+from claimlib.plans.keys import ENTRY, GROUP, id_text_sql, same_entry
 from claimlib.schema import Kind
 
 _IDS = (
@@ -81,12 +81,12 @@ def _without_lost(ids: Relation, lost: Relation) -> Relation:
         **{name: f"CASE WHEN NOT ({is_lost}) THEN this.{name} END" for name in _GOT},
     }
     columns = (f"{made.get(name, f'this.{name}')} AS {name}" for name in ids.columns)
-    same = " AND ".join(f"this.{name} = lost.{name}" for name in (*GROUP, "id_ms", "id_seq"))
+    same = same_entry("this", "lost")
     return ids.sql(
         f"""
         SELECT {", ".join(columns)} FROM {{this}} AS this LEFT JOIN {{lost}} AS lost ON {same}
         """,
-        lost=lost.select(*GROUP, "id_ms", "id_seq", "true AS is_lost"),
+        lost=lost.select(*ENTRY, "true AS is_lost"),
     )
 
 

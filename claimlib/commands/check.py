@@ -10,11 +10,13 @@ from claimlib.engine.relation import Relation, union_all
 from claimlib.errors import DamagedTableError
 from claimlib.plans import replay as plan
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
+from claimlib.plans.journal_rows import CHANGED, applied, of_kinds
 from claimlib.plans.keys import GROUP
 from claimlib.plans.server_view import group_sources
 from claimlib.runs import Begun, FinishedRun, pinned
-from claimlib.runs.journal import COUNTED, of_kinds
+from claimlib.runs.journal import COUNTED
 from claimlib.runs.known import find_missing_rows
+from claimlib.runs.maintenance import deleted_history
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.opening import in_session
@@ -93,8 +95,10 @@ def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
 def _replayed(begun: Begun) -> Iterator[Problem]:
     """Yield what differs from the last snapshots or imports and the journal."""
     store, last_seq = begun.store, begun.run_seq - 1
+    deleted = deleted_history(store)
+    first_seq = 0 if deleted is None else deleted.through + 1
     journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
-    changes = _without_lost(journal)
+    changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)
     if missing:
         yield Problem(
@@ -104,26 +108,23 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
         plan.generated_columns(table, begun.relation(table), store.buckets)
         for table in ("pending", "entries")
     ]
-    found = union_all(
+    differences = union_all(
         [
             plan.pending_entries(begun.relation("pending"), base, changes, sources),
-            plan.tombstones(changes, store.relation("tombstones")),
+            plan.tombstones(
+                # A returned entry may have been deleted by a run whose rows were deleted.
+                changes,
+                store.relation("tombstones").where(f"run_seq >= {first_seq:d}"),
+            ),
             plan.counts(journal, _runs(begun), [kind for kind in COUNTED if kind != Kind.GONE]),
             *generated,
         ]
     )
-    for row in found.order_by("`table`", "what").collect():
+    for row in differences.order_by("`table`", "what").collect():
         yield Problem(
             *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
             is_difference=True,
         )
-
-
-def _without_lost(journal: Relation) -> Relation:
-    """Return the journal rows that changed pending entries, without those that were not applied."""
-    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq", "run_seq"))
-    changes = journal.where(of_kinds(plan.CHANGES))
-    return changes.lacking(journal.where(f"kind = '{Kind.LOST}'"), same)
 
 
 def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from claimlib.engine.relation import IdBounds, Record, Relation
 from claimlib.plans import history as plan
-from claimlib.plans.keys import GROUP, bigint_sql, is_group
-from claimlib.runs.journal import of_kinds
+from claimlib.plans.journal_rows import of_kinds
+from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
+from claimlib.runs.maintenance import deleted_history
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
@@ -28,6 +29,8 @@ class EntryHistory:
         exists: True if the store has the stream entry now.
         fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
         events: one row per event, the earliest first: `plans.history.entry_events`.
+        complete_from_run: the first run of which all events are known.
+        deleted_by: the maintenance that deleted the events of earlier runs, or None.
     """
 
     stream: str
@@ -36,6 +39,8 @@ class EntryHistory:
     exists: bool
     fields: Sequence[Record] | None
     events: Relation
+    complete_from_run: int
+    deleted_by: str | None
 
 
 def entry_history(
@@ -58,10 +63,11 @@ def entry_history(
     def rows(table: str, condition: str) -> Relation:
         return store.relation(table).within(bounds).where(condition)
 
-    changes = rows("journal", f"{of_group} AND {of_kinds(plan.CHANGES)}").fetched()
+    changes = rows("journal", f"{of_group} AND {of_kinds(*plan.EVENTS)}").fetched()
     read = rows("pel_snapshots", of_group).fetched()
     events = plan.entry_events(changes, read, _decisions(store))
     entry = rows("entries", is_entry).select("fields").first()
+    deleted = deleted_history(store)
     pending = rows("pending", of_group).select(*_PENDING).order_by(*GROUP)
     return EntryHistory(
         stream=name,
@@ -70,6 +76,8 @@ def entry_history(
         exists=entry is not None,
         fields=None if entry is None else entry["fields"],
         events=events.order_by("run_seq", *GROUP, "event").fetched(),
+        complete_from_run=1 if deleted is None else deleted.through + 1,
+        deleted_by=None if deleted is None else deleted.run,
     )
 
 
@@ -85,19 +93,16 @@ def consumer_history(
     Returns: one row per entry and run, the earliest first: `plans.history.consumer_events`.
 
     Examples:
-        >>> consumer_history(open_store("./store"), b"nobody").count()
+        >>> consumer_history(open_store("./store"), b"worker-9").count()
         0
     """
     name = quote_text(spell(consumer))
-    conditions = [of_kinds(plan.CHANGES), f"(consumer = {name} OR from_consumer = {name})"]
-    journal = store.relation("journal")
+    conditions = [of_kinds(*plan.EVENTS), f"(consumer = {name} OR from_consumer = {name})"]
     if stream is not None:
-        bounds = IdBounds.of_buckets([store.bucket_of(spell(stream))])
-        journal = journal.within(bounds)
-        conditions.append(f"stream = {quote_text(spell(stream))}")
+        conditions.append(is_stream(spell(stream), store.buckets))
     if group is not None:
         conditions.append(f"consumer_group = {quote_text(spell(group))}")
-    changes = journal.where(" AND ".join(conditions))
+    changes = store.relation("journal").where(" AND ".join(conditions))
     return plan.consumer_events(changes, _decisions(store), name)
 
 

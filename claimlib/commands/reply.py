@@ -9,9 +9,10 @@ from typing import ClassVar, Self, TypeVar
 
 from claimlib.commands.preconditions import retry_naming_duplicates, where_ids_lie
 from claimlib.engine.relation import Relation
+from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
-from claimlib.runs.journal import of_kinds, rows_of
+from claimlib.runs.journal import rows_of
 from claimlib.schema import Kind
 from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.tables import Store
@@ -70,7 +71,7 @@ class RunReply:
             is_repeat=False,
             # The journal also has rows about consumers, which are not counted.
             counts={**decision.counts, **{name: counted.get(name, 0) for name in cls.ZEROS}},
-            journal=lambda *kinds: rows.where(of_kinds(kinds)),
+            journal=lambda *kinds: rows.where(of_kinds(*kinds)),
             near=lambda _: begun.relation("entries"),
         )
 

@@ -108,8 +108,8 @@ def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
     rows = begun.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
     by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
     chain: list[FinishedRun] = []
-    while (found := by_undone.get(chain[-1].run_seq if chain else run_seq)) is not None:
-        chain.append(found)
+    while (undone_by := by_undone.get(chain[-1].run_seq if chain else run_seq)) is not None:
+        chain.append(undone_by)
     return chain
 
 

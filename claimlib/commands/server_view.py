@@ -10,6 +10,7 @@ from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.plans import server_view as plan
+from claimlib.runs.maintenance import refuse_deleted
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
@@ -21,7 +22,13 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
     See `plans.server_view.changes_since`.  None if the store mirrors no server.
     """
     read = sources_of_groups(at)
-    return None if read is None else changes_since(at, read)
+    if read is None:
+        return None
+    first_seq = _first_seq(read)
+    # Only an earlier state of the store can need rows that were deleted.
+    if first_seq < at.last_seq:
+        refuse_deleted(at.store, first_seq + 1, f"{at.last_seq}", "be compared with the server")
+    return changes_since(at, read)
 
 
 def changes_since(at: Reading, read: Relation) -> Relation:

@@ -33,6 +33,7 @@ from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun, Decision, FinishedRun, Phase, Progress, run, silent
 from claimlib.runs.journal import ServerIdentity, ServerProof
+from claimlib.runs.maintenance import COMMAND as MAINTAIN
 from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
@@ -183,6 +184,7 @@ class _Reader:
     progress: Progress | None
     landing: Landing | None = None
     first_ms: int = 0
+    staged_seq: int = 0
 
     def decide(self, begun: Begun) -> Decision:
         last = expected_snapshot(begun, self.request.source)
@@ -190,6 +192,7 @@ class _Reader:
         if self.landing is not None and self._is_outdated(begun):
             self.discard()
         if self.landing is None:
+            self.staged_seq = begun.run_seq
             self.landing = self._staged(begun, last)
         return decide(begun, self.landing, self.request.limits)
 
@@ -229,7 +232,11 @@ class _Reader:
         return {str(check_same_server(begun, last, self.request.source, server)): 1}
 
     def _is_outdated(self, begun: Begun) -> bool:
-        """Return True if the store now has a snapshot that is newer than this one."""
+        """Return True if the store now has a snapshot that is newer than this one, or if a
+        maintenance may have deleted the staged rows."""
+        maintained = f"command = '{MAINTAIN}' AND run_seq >= {self.staged_seq:d}"
+        if not begun.relation("runs").where(maintained).is_empty():
+            return True
         groups = begun.relation("groups")
         (newest,) = groups.sql("SELECT max(snapshot_ms) AS ms FROM {this} AS this").collect()
         return (newest["ms"] or 0) > self.first_ms

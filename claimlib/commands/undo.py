@@ -20,10 +20,12 @@ from claimlib.engine.relation import Relation, union_all, union_by_name
 from claimlib.errors import RequestError
 from claimlib.plans import previous
 from claimlib.plans import undo as plan
-from claimlib.plans.journal_rows import JOURNAL_ROW
+from claimlib.plans.journal_rows import CHANGED, JOURNAL_ROW, of_kinds
 from claimlib.plans.keys import GROUP, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
-from claimlib.runs.journal import Decided, decided_by, of_kinds, rows_of
+from claimlib.runs.journal import Decided, decided_by, rows_of
+from claimlib.runs.maintenance import COMMAND as MAINTAIN
+from claimlib.runs.maintenance import refuse_deleted
 from claimlib.runs.rollforward import find_finished
 from claimlib.schema import Kind
 from claimlib.store.guards import check_changeable
@@ -115,7 +117,7 @@ def undo(
     if dry_run:
         begun = begin_dry_run(store, progress)
         rows = decide(begun).rows.kept()
-        return _reply(None, undone, _counts(rows), lambda *kinds: rows.where(of_kinds(kinds)))
+        return _reply(None, undone, _counts(rows), lambda *kinds: rows.where(of_kinds(*kinds)))
     check_changeable(store, ("tombstones",))
     done = run(
         store,
@@ -169,8 +171,12 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
         run_name = named.key
     undone = find_run(store, run_name)
     if undone.command in _COMMANDS:
+        if done is None:
+            refuse_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
+    if undone.command == MAINTAIN:
+        remedy = "it has changed files, not what is pending, and deleted rows do not come back"
     if undone.command == WRITEBACK:
         written = run_in_request(undone).key
         remedy = f"undo the run whose claims it wrote, {written}, and write that undo back"
@@ -179,10 +185,11 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
 
 def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     _refuse_undone(begun, undone)
+    refuse_deleted(begun.store, undone.run_seq, undone.key, "be undone")
     decided = decided_by(begun.store, undone.run_seq)
     _refuse_without_previous(decided)
     sent = writeback_of(begun, undone.run_seq)
-    after = _After(begun, decided, None if sent is None else sent.run_seq)
+    after = _After(begun, decided, 0 if sent is None else sent.run_seq, _buckets(decided))
     entries = after.entry_rows().kept()
     consumers, cursors, groups = (
         rows.fetched()
@@ -200,31 +207,39 @@ def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     return Decision(union_by_name(rows, JOURNAL_ROW), counts=counts)
 
 
+def _buckets(decided: Decided) -> Sequence[int]:
+    """Return the buckets of the streams that a run changed, and -1, which no stream has."""
+    rows = decided.journal.where("bucket IS NOT NULL").distinct("bucket").collect()
+    return [-1, *sorted(row["bucket"] for row in rows)]
+
+
 @dataclass(frozen=True, slots=True)
 class _After:
     """Hold what a run has changed, and what was changed since.
 
     Attributes:
         decided: the run that is undone.
-        sent_seq: the number of its writeback, or None if it was not written back.
+        sent_seq: the number of its writeback, or 0 if it was not written back.
+        buckets: those of the streams that the run changed.
     """
 
     begun: Begun
     decided: Decided
-    sent_seq: int | None
+    sent_seq: int
+    buckets: Sequence[int]
 
     def entry_rows(self) -> Relation:
         """Return `plans.undo.entry_rows`."""
-        changes, moved = self._of_run(*plan.CHANGES), self._moved()
-        if moved is not None:
-            changes = plan.as_moved(changes, moved)
+        changes = self._of_run(*CHANGED)
         pending = self.begun.relation("pending").within(self.decided.pending)
-        answers = (Kind.ACKNOWLEDGED, Kind.GONE) if self.decided.of(*plan.REMOVED) else ()
-        later = self._later(*plan.CHANGES, *answers, Kind.GROUP, Kind.GROUP_REMOVED)
-        if moved is not None and answers:
-            sent = rows_of(self.begun.store, self.sent_seq or 0, *answers)
-            later = union_by_name([later, sent], JOURNAL_ROW)
-        return plan.entry_rows(changes, pending, later)
+        later = self._later(*CHANGED, Kind.GROUP, Kind.GROUP_REMOVED)
+        # The server does not have what the writeback acknowledged or did not find.
+        removed = self._sent(Kind.ACKNOWLEDGED, Kind.GONE).where("consumer IS NULL")
+        return plan.entry_rows(
+            plan.as_moved(changes, self._sent(Kind.MOVED)),
+            pending,
+            union_by_name([later, removed], JOURNAL_ROW),
+        )
 
     def consumer_rows(self, entries: Relation) -> Relation:
         """Return `plans.undo.consumer_rows` and `plans.undo.missing_owners`.
@@ -232,9 +247,7 @@ class _After:
         Args:
             entries: `entry_rows`.
         """
-        seen, moved = self._of_run(*plan.SEEN), self._moved()
-        if moved is not None:
-            seen = union_by_name([seen, moved], JOURNAL_ROW)
+        seen = union_by_name([self._of_run(*plan.SEEN), self._sent(Kind.MOVED)], JOURNAL_ROW)
         consumers = self.begun.relation("consumers")
         later = self._later(*plan.SEEN, Kind.CONSUMER_REMOVED)
         restored = plan.consumer_rows(
@@ -243,18 +256,18 @@ class _After:
             consumers,
             self._owners(entries),
         ).fetched()
-        given = entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED)))
-        removed = later.where(of_kinds((Kind.RETIRED, Kind.CONSUMER_REMOVED)))
-        missing = plan.missing_owners(given, consumers, restored, removed)
+        with_owner = entries.where(of_kinds(Kind.RESTORED, Kind.RETURNED))
+        removed = later.where(of_kinds(Kind.RETIRED, Kind.CONSUMER_REMOVED))
+        missing = plan.missing_owners(with_owner, consumers, restored, removed)
         return union_all([restored, missing])
 
     def _owners(self, entries: Relation) -> Relation:
         """Return the owners of entries that will be pending: stream, consumer_group, consumer."""
-        changed = entries.where(of_kinds((Kind.RESTORED, Kind.WITHDRAWN)))
-        pending = self.begun.relation("pending").where(in_buckets(self._buckets()))
+        changed = entries.where(of_kinds(Kind.RESTORED, Kind.WITHDRAWN))
+        pending = self.begun.relation("pending").where(in_buckets(self.buckets))
         owned = [
             without(pending, changed),
-            entries.where(of_kinds((Kind.RESTORED, Kind.RETURNED))),
+            entries.where(of_kinds(Kind.RESTORED, Kind.RETURNED)),
         ]
         return union_by_name(owned, {name: JOURNAL_ROW[name] for name in (*GROUP, "consumer")})
 
@@ -282,25 +295,17 @@ class _After:
         rows = self.decided.rows(*kinds)
         return without(rows, self.decided.rows(Kind.LOST)) if self.decided.of(Kind.LOST) else rows
 
-    def _moved(self) -> Relation | None:
-        """Return the entries that the writeback of the run moved, or None if it has none."""
-        if self.sent_seq is None:
-            return None
-        return rows_of(self.begun.store, self.sent_seq, Kind.MOVED)
+    def _sent(self, *kinds: Kind) -> Relation:
+        """Return the journal rows of the writeback of the run."""
+        return rows_of(self.begun.store, self.sent_seq, *kinds)
 
     def _later(self, *kinds: Kind) -> Relation:
         """Return the journal rows of later runs, without the writeback of the run."""
         first, end = self.decided.row.run_seq, self.begun.run_seq
-        own = "" if self.sent_seq is None else f" AND run_seq <> {self.sent_seq:d}"
         return self.begun.store.relation("journal").where(
-            f"run_seq > {first:d} AND run_seq < {end:d}{own} AND {of_kinds(kinds)}"
-            f" AND {in_buckets(self._buckets())}"
+            f"run_seq > {first:d} AND run_seq < {end:d} AND run_seq <> {self.sent_seq:d}"
+            f" AND {of_kinds(*kinds)} AND {in_buckets(self.buckets)}"
         )
-
-    def _buckets(self) -> Sequence[int]:
-        """Return the buckets of the streams of which the run changed something."""
-        rows = self.decided.journal.where("bucket IS NOT NULL").distinct("bucket").collect()
-        return sorted(row["bucket"] for row in rows) or [-1]
 
 
 def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:

@@ -67,6 +67,7 @@ from claimlib.runs import (
     silent,
 )
 from claimlib.runs.journal import ServerIdentity, rows_of
+from claimlib.runs.maintenance import refuse_deleted
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
@@ -269,6 +270,7 @@ class _Writing:
         for source in servers.nodes:
             _check_server(begun, last, source)
         self._refuse_repeat(begun)
+        refuse_deleted(begun.store, self.finished.run_seq, self.finished.key, "be written back")
         self._refuse_undone(begun)
         self._refuse_undo_of_unsent(begun)
         planned = self._entries(begun, servers)
@@ -303,7 +305,7 @@ class _Writing:
         undone = run_in_request(self.finished)
         if writeback_of(begun, undone.run_seq) is None:
             raise RequestError(
-                f"run {self.finished.key} has undone {undone.key}, of which no writeback is"
+                f"run {self.finished.key} has undone {undone.key}, and no writeback of that run is"
                 " finished. Nothing was sent. To see what the server has, take a new snapshot",
                 run=self.finished.key,
             )

@@ -119,7 +119,7 @@ def _refuse_mirror(begun: Begun) -> None:
     if server is not None:
         raise SourceMismatchError(
             f"the store {begun.store.where} mirrors the server {server}: the next snapshot would"
-            f" make the ids pending again. Add --writeback with the URL of the server, which"
+            " make the ids pending again. Add --writeback with the URL of the server, which"
             " acknowledges them there, too",
             kept=server,
         )

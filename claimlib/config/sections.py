@@ -137,7 +137,10 @@ def _name(value: object) -> bytes:
 
 
 def _names(value: object) -> tuple[bytes, ...]:
-    return tuple(map(_name, value if isinstance(value, (list, tuple)) else [value]))
+    names = value if isinstance(value, (list, tuple)) else [value]
+    if not names:
+        raise ValueError("must have at least one name")
+    return tuple(map(_name, names))
 
 
 def _live_ms(value: object) -> int:

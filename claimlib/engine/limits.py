@@ -26,6 +26,7 @@ class Limits:
         unpacked_bytes: the most uncompressed bytes of a table that are read into memory, because
             files compress similar payloads well.
         table_files: the most files of a table that delta-rs opens, because it lists all of them.
+        compacted_bytes: the largest size of a file to which the embedded engine compacts a table.
     """
 
     embedded_rows: int = 100_000
@@ -39,6 +40,7 @@ class Limits:
     table_bytes: int = 8 * 2**20
     unpacked_bytes: int = 64 * 2**20
     table_files: int = 10_000
+    compacted_bytes: int = 100 * 2**20
 
 
 LIMITS = Limits()

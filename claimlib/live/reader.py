@@ -95,7 +95,7 @@ __all__ = [
 DEFAULT_PAGE = 1000
 DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
-"""How often the masters of a cluster are searched while its slots keep moving."""
+"""The most searches of the masters of a cluster while its slots move."""
 
 # XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
 _STATE_OF_STREAM = """

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from claimlib.engine.relation import Relation, union_all
+from claimlib.plans.journal_rows import CHANGED, applied, of_kinds
 from claimlib.plans.keys import GROUP
-from claimlib.plans.undo import ADDED, REMOVED, UPDATED
 from claimlib.schema import Kind
 
-CHANGES = (
-    *(*UPDATED, *ADDED, *REMOVED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED),
+_CHANGED = (*CHANGED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
+EVENTS = (
+    *_CHANGED,
     *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
 )
 """The kinds of journal rows that state what a run changed or found of a pending entry."""
-_OF_SOURCE = (Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
 # Of these kinds, `at_ms` is the time of the tombstone.
 _AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"
@@ -32,7 +32,7 @@ def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Rela
     computed, for a reading the snapshot time.  None if it is unknown.
 
     Args:
-        changes: journal rows of `CHANGES` kinds.
+        changes: journal rows of `EVENTS` kinds.
         read: rows of `pel_snapshots`.
         decisions: the journal rows of kind `run`.
     """
@@ -76,15 +76,12 @@ def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Re
     An entry whose owner the run did not change has no row.
 
     Args:
-        changes: journal rows of `CHANGES` kinds in which the consumer is an owner.
+        changes: journal rows of `EVENTS` kinds in which the consumer is an owner.
         decisions: the journal rows of kind `run`.
         consumer: a SQL expression for its spelled name.
     """
-    kinds = ", ".join(f"'{kind}'" for kind in (*UPDATED, *ADDED, *REMOVED, *_OF_SOURCE))
-    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq", "run_seq"))
-    moved = changes.where(f"NOT (from_consumer <=> consumer) AND kind IN ({kinds})")
-    applied = moved.lacking(changes.where(f"kind = '{Kind.LOST}'"), same)
-    return applied.sql(
+    moved = changes.where(f"NOT (from_consumer <=> consumer) AND {of_kinds(*_CHANGED)}")
+    return applied(moved, changes.where(of_kinds(Kind.LOST))).sql(
         f"""
         SELECT {_columns("e", event="e.kind", at_ms=_AT_MS)}, d.request,
             CASE WHEN e.from_consumer <=> {consumer} THEN 'lost' ELSE 'received' END AS change

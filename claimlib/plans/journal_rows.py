@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import GROUP, GROUP_SQL
+from claimlib.plans.keys import GROUP, GROUP_SQL, without
 from claimlib.plans.requests import ASSIGNMENT, CALLER_IS_SEEN, REQUEST_COLUMNS
 from claimlib.schema import JOURNAL, Kind
 from claimlib.semantics.model import Outcome
 
 JOURNAL_ROW = {name: type_ for name, type_ in JOURNAL.types.items() if name != "run_seq"}
 """The types of what a decision states, by column."""
+UPDATED = (Kind.CLAIMED, Kind.MOVED, Kind.RESTORED)
+REMOVED = (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN)
+ADDED = (Kind.FORCED, Kind.RETURNED)
+CHANGED = (*UPDATED, *REMOVED, *ADDED)
+"""The kinds of journal rows that state how a run changed a pending entry.  A snapshot and an import
+have kinds of their own."""
 PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 """The columns that place a row about a group: its names, their keys and its bucket."""
+
+
+def of_kinds(*kinds: Kind) -> str:
+    """Return the SQL condition under which a journal row is of one of some kinds."""
+    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
+
+
+def applied(changes: Relation, lost: Relation) -> Relation:
+    """Return the journal rows of some runs without those that another writer's change prevented.
+
+    Args:
+        lost: the rows of kind `lost` of these runs.
+    """
+    return without(changes, lost, "run_seq")
 
 
 def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Relation:

@@ -19,6 +19,9 @@ from claimlib.semantics.names import glob_pattern
 
 GROUP = ("stream", "consumer_group")
 GROUP_SQL = ", ".join(GROUP)
+ENTRY = (*GROUP, "id_ms", "id_seq")
+"""The columns that name an entry of a group."""
+ENTRY_SQL = ", ".join(ENTRY)
 # -2^63, as Spark and delta-rs both read it.
 _SIGN_BIT = "(-9223372036854775807 - 1)"
 
@@ -55,10 +58,23 @@ def key_json_sql(table: str) -> str:
     return f"to_json(struct({', '.join(key)}))"
 
 
-def without(rows: Relation, others: Relation) -> Relation:
-    """Return the rows of entries of groups that are not among others."""
-    same = " AND ".join(f"s.{name} = t.{name}" for name in (*GROUP, "id_ms", "id_seq"))
-    return rows.lacking(others, same)
+def same_entry(left: str, right: str, *also: str) -> str:
+    """Return the SQL condition under which rows of two tables are of one entry of a group.
+
+    Args:
+        left, right: the aliases of the tables.
+        also: further columns that must be equal.
+    """
+    return " AND ".join(f"{left}.{name} = {right}.{name}" for name in (*ENTRY, *also))
+
+
+def without(rows: Relation, others: Relation, *also: str) -> Relation:
+    """Return the rows of entries of groups that are not among others.
+
+    Args:
+        also: further columns that make two rows the same.
+    """
+    return rows.lacking(others, same_entry("s", "t", *also))
 
 
 def id_at_least(ms: str, seq: str, low_ms: str, low_seq: str) -> str:

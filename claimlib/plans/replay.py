@@ -12,13 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import GROUP, GROUP_SQL, key_json_sql
-from claimlib.plans.undo import ADDED, REMOVED, UPDATED
+from claimlib.plans.journal_rows import REMOVED, of_kinds
+from claimlib.plans.keys import ENTRY, ENTRY_SQL, GROUP_SQL, key_json_sql, same_entry
 from claimlib.schema import TABLES, Kind, quote_text
 
-CHANGES = (*UPDATED, *ADDED, *REMOVED)
-"""The kinds of journal rows that change a pending entry."""
-_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
 _RANK = 9
 _ADDED = "entries that another writer added, or that a run did not remove"
@@ -28,10 +25,6 @@ _NO_TOMBSTONE = "deleted entries without a tombstone"
 _NO_DELETION = "tombstones of entries that no run deleted"
 _COUNTS = "counts of runs that differ from the number of their journal rows"
 _GENERATED = "rows in another bucket, or with another key, than their names give"
-
-
-def _in(kinds: Collection[Kind]) -> str:
-    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
 
 
 def _problems(differences: Relation, table: str, key: str) -> Relation:
@@ -77,35 +70,34 @@ def pending_entries(
     Args:
         pending: the table.
         base: rows of `pel_snapshots` that the sources of the groups staged.
-        changes: the applied journal rows of `CHANGES` kinds.
+        changes: the applied journal rows of `journal_rows.CHANGED` kinds.
         sources: one row per group: stream, consumer_group, `source_seq` (0: it has no base).  Other
             groups are not compared.
     """
     last = ", ".join(f"max_by({name}, run_seq) AS {name}" for name in _STATE)
     is_same = " AND ".join(f"p.{name} <=> e.{name}" for name in _STATE)
-    key = ", ".join(f"coalesce(e.{name}, p.{name}) AS {name}" for name in _ENTRY.split(", "))
-    same = " AND ".join(f"e.{name} = p.{name}" for name in _ENTRY.split(", "))
+    key = ", ".join(f"coalesce(e.{name}, p.{name}) AS {name}" for name in ENTRY)
     differences = pending.sql(
         f"""
         WITH events AS (
-            SELECT {_ENTRY}, {", ".join(_STATE)}, 0L AS run_seq, true AS is_pending
+            SELECT {ENTRY_SQL}, {", ".join(_STATE)}, 0L AS run_seq, true AS is_pending
             FROM {{base}} AS b
             UNION ALL
-            SELECT {_ENTRY}, {", ".join(_STATE)}, run_seq, NOT {_in(REMOVED)} AS is_pending
+            SELECT {ENTRY_SQL}, {", ".join(_STATE)}, run_seq, NOT {of_kinds(*REMOVED)} AS is_pending
             FROM {{changes}} AS c JOIN {{sources}} AS s USING ({GROUP_SQL})
             WHERE c.run_seq > s.source_seq
         ), expected AS (
-            SELECT {_ENTRY}, {last}, max_by(is_pending, run_seq) AS is_pending
-            FROM events GROUP BY {_ENTRY}
+            SELECT {ENTRY_SQL}, {last}, max_by(is_pending, run_seq) AS is_pending
+            FROM events GROUP BY {ENTRY_SQL}
         ), present AS (
-            SELECT {_ENTRY}, {", ".join(_STATE)}, source_seq > 0 AS has_base
+            SELECT {ENTRY_SQL}, {", ".join(_STATE)}, source_seq > 0 AS has_base
             FROM {{this}} AS p JOIN {{sources}} AS s USING ({GROUP_SQL})
         )
         SELECT {key}, CASE
             WHEN p.stream IS NULL THEN {quote_text(_REMOVED)}
             WHEN e.stream IS NULL OR NOT e.is_pending THEN {quote_text(_ADDED)}
             ELSE {quote_text(_CHANGED)} END AS what
-        FROM expected AS e FULL OUTER JOIN present AS p ON {same}
+        FROM expected AS e FULL OUTER JOIN present AS p ON {same_entry("e", "p")}
         WHERE CASE
             WHEN p.stream IS NULL THEN e.is_pending
             WHEN e.stream IS NULL THEN p.has_base
@@ -128,23 +120,23 @@ def tombstones(changes: Relation, tombstones: Relation) -> Relation:
     differences = changes.sql(
         f"""
         WITH events AS (
-            SELECT {_ENTRY}, run_seq, kind, lead(kind) OVER (
-                PARTITION BY {_ENTRY} ORDER BY run_seq
+            SELECT {ENTRY_SQL}, run_seq, kind, lead(kind) OVER (
+                PARTITION BY {ENTRY_SQL} ORDER BY run_seq
             ) AS next_kind
             FROM {{this}} AS c
             WHERE ({deletes}) OR kind = '{Kind.RETURNED}' AND at_ms IS NOT NULL
         ), deleted AS (
-            SELECT {_ENTRY}, run_seq, true AS is_deleted, false AS is_tombstone
+            SELECT {ENTRY_SQL}, run_seq, true AS is_deleted, false AS is_tombstone
             FROM events
             WHERE kind <> '{Kind.RETURNED}' AND NOT (next_kind <=> '{Kind.RETURNED}')
             UNION ALL
-            SELECT {_ENTRY}, run_seq, false, true FROM {{tombstones}} AS t
+            SELECT {ENTRY_SQL}, run_seq, false, true FROM {{tombstones}} AS t
         ), both AS (
-            SELECT {_ENTRY}, run_seq, bool_or(is_deleted) AS is_deleted,
+            SELECT {ENTRY_SQL}, run_seq, bool_or(is_deleted) AS is_deleted,
                 bool_or(is_tombstone) AS is_tombstone
-            FROM deleted GROUP BY {_ENTRY}, run_seq
+            FROM deleted GROUP BY {ENTRY_SQL}, run_seq
         )
-        SELECT {_ENTRY}, run_seq, CASE WHEN is_deleted THEN {quote_text(_NO_TOMBSTONE)}
+        SELECT {ENTRY_SQL}, run_seq, CASE WHEN is_deleted THEN {quote_text(_NO_TOMBSTONE)}
             ELSE {quote_text(_NO_DELETION)} END AS what
         FROM both WHERE is_deleted <> is_tombstone
         """,
@@ -164,7 +156,7 @@ def counts(journal: Relation, runs: Relation, kinds: Collection[Kind]) -> Relati
         f"""
         WITH numbers AS (
             SELECT run_seq, kind, count(*) AS number FROM {{this}} AS j
-            WHERE {_in(kinds)} GROUP BY run_seq, kind
+            WHERE {of_kinds(*kinds)} GROUP BY run_seq, kind
         )
         SELECT run_seq, kind, {quote_text(_COUNTS)} AS what
         FROM numbers JOIN {{runs}} AS r USING (run_seq)

@@ -7,22 +7,19 @@ not the server.  The journal has each entry as it was before a run changed it.
 from __future__ import annotations
 
 from claimlib.engine.relation import Relation
-from claimlib.plans.keys import GROUP, GROUP_SQL
+from claimlib.plans.journal_rows import CHANGED
+from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL
 from claimlib.schema import Kind
 
-CHANGING = (
-    *(Kind.CLAIMED, Kind.FORCED, Kind.DELETED, Kind.ACKED),
-    *(Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN),
-)
+CHANGING = tuple(kind for kind in CHANGED if kind != Kind.MOVED)
 """The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
 _WRITTEN_BACK = (Kind.MOVED, Kind.ACKNOWLEDGED)
 """The kinds of journal rows after which the server has what the store has."""
-_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _IS_UNDONE = " AND ".join(
     f"max_by({name}, run_seq) <=> min_by(from_{name}, run_seq)"
     for name in ("consumer", "delivery_time_ms", "delivery_count")
 )
-_ROW = f"{_ENTRY}, bucket, consumer, delivery_time_ms, delivery_count"
+_ROW = f"{ENTRY_SQL}, bucket, consumer, delivery_time_ms, delivery_count"
 
 
 def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relation:
@@ -80,20 +77,20 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
             WHERE j.kind IN ({kinds}, {written_back}, '{Kind.LOST}') AND j.run_seq > source_seq
                 AND j.run_seq <= {last_seq:d}
         ), written_back AS (
-            SELECT {_ENTRY}, max(run_seq) AS back_seq FROM changes
-            WHERE kind IN ({written_back}) GROUP BY {_ENTRY}
+            SELECT {ENTRY_SQL}, max(run_seq) AS back_seq FROM changes
+            WHERE kind IN ({written_back}) GROUP BY {ENTRY_SQL}
         ), kept AS (
-            SELECT changes.* FROM changes LEFT JOIN written_back USING ({_ENTRY})
+            SELECT changes.* FROM changes LEFT JOIN written_back USING ({ENTRY_SQL})
             WHERE kind IN ({kinds}) AND run_seq > coalesce(back_seq, 0L)
         )
-        SELECT {_ENTRY}, max(bucket) AS bucket, max_by(kind, run_seq) AS kind,
+        SELECT {ENTRY_SQL}, max(bucket) AS bucket, max_by(kind, run_seq) AS kind,
             min_by(from_delivery_time_ms, run_seq) IS NOT NULL AS was_pending,
             min_by(from_consumer, run_seq) AS consumer,
             min_by(from_delivery_time_ms, run_seq) AS delivery_time_ms,
             min_by(from_delivery_count, run_seq) AS delivery_count
         FROM kept LEFT ANTI JOIN (SELECT * FROM changes WHERE kind = '{Kind.LOST}') lost
-            USING (run_seq, {_ENTRY})
-        GROUP BY {_ENTRY}
+            USING (run_seq, {ENTRY_SQL})
+        GROUP BY {ENTRY_SQL}
         HAVING NOT ({_IS_UNDONE})
         """,
         read=read,
@@ -110,7 +107,7 @@ def as_on_server(pending: Relation, changes: Relation) -> Relation:
     """
     return pending.sql(
         f"""
-        SELECT {_ROW} FROM {{this}} LEFT ANTI JOIN {{changes}} AS changes USING ({_ENTRY})
+        SELECT {_ROW} FROM {{this}} LEFT ANTI JOIN {{changes}} AS changes USING ({ENTRY_SQL})
         UNION ALL SELECT {_ROW} FROM {{changes}} WHERE was_pending
         """,
         changes=changes,

@@ -19,9 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from claimlib.plans.keys import GROUP, id_at_most
+from claimlib.plans.keys import ENTRY, GROUP, id_at_most
 
-ENTRY = (*GROUP, "id_ms", "id_seq")
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
 """What became of a claimed entry: see `claims`."""
 _LAST_IDS = ("last_delivered_ms", "last_delivered_seq")

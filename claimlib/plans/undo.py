@@ -9,25 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claimlib.engine.relation import Relation
-from claimlib.plans.journal_rows import PLACE
-from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
+from claimlib.plans.journal_rows import ADDED, PLACE, REMOVED, UPDATED, of_kinds
+from claimlib.plans.keys import ENTRY_SQL, GROUP, GROUP_SQL, id_text_sql, same_entry
 from claimlib.schema import Kind
 
-UPDATED = (Kind.CLAIMED, Kind.MOVED, Kind.RESTORED)
-REMOVED = (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN)
-ADDED = (Kind.FORCED, Kind.RETURNED)
-CHANGES = (*UPDATED, *REMOVED, *ADDED)
-"""The kinds of journal rows that state how a run changed a pending entry."""
 SEEN = (Kind.CONSUMER, Kind.RETIRED, Kind.SUPERSEDED, *UPDATED, *ADDED, Kind.CONSUMER_RESTORED)
 """The kinds of journal rows that may state how a run changed a consumer."""
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
-_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _PLACE = ", ".join(PLACE)
 _CONSUMER = ", ".join((*GROUP, "consumer"))
-
-
-def _in(*kinds: Kind) -> str:
-    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
 
 
 def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relation:
@@ -39,7 +29,8 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
     `at_ms` is the time of the entry's tombstone, or None if it has none.
 
     Args:
-        changes: the journal rows of `CHANGES` kinds that were applied, at most one per entry.
+        changes: the journal rows of `journal_rows.CHANGED` kinds that were applied, at most one per
+            entry.
         pending: the table, or the part of it that has these entries.
         later: one row per entry that a later run changed.  Also one row per group that was read
             from the source since, whose id is None.
@@ -54,27 +45,29 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
     left = ", ".join(
         f"CASE WHEN new_kind <> '{Kind.RETURNED}' THEN {name} END AS from_{name}" for name in _STATE
     )
-    has_tombstone = _in(Kind.DELETED, Kind.WITHDRAWN, Kind.RETURNED)
+    has_tombstone = of_kinds(Kind.DELETED, Kind.WITHDRAWN, Kind.RETURNED)
     return changes.sql(
         f"""
         WITH present AS (
-            SELECT {_ENTRY}, count(*) AS number, {now} FROM {{pending}} AS pending GROUP BY {_ENTRY}
+            SELECT {ENTRY_SQL}, count(*) AS number, {now}
+            FROM {{pending}} AS pending GROUP BY {ENTRY_SQL}
         ), of_ids AS (
-            SELECT DISTINCT {_ENTRY}, true AS is_later FROM {{later}} AS l WHERE id_ms IS NOT NULL
+            SELECT DISTINCT {ENTRY_SQL}, true AS is_later
+            FROM {{later}} AS l WHERE id_ms IS NOT NULL
         ), of_groups AS (
             SELECT DISTINCT {GROUP_SQL}, true AS is_read FROM {{later}} AS l WHERE id_ms IS NULL
         ), judged AS (
             SELECT c.*, CASE
-                WHEN {_in(*REMOVED)} THEN CASE
+                WHEN {of_kinds(*REMOVED)} THEN CASE
                     WHEN number IS NULL AND is_later IS NULL AND is_read IS NULL
                         THEN '{Kind.RETURNED}'
                     ELSE '{Kind.KEPT}' END
                 WHEN is_later IS NOT NULL OR coalesce(number, 0) <> 1 OR NOT ({is_left})
                     THEN '{Kind.KEPT}'
-                WHEN {_in(*UPDATED)} THEN '{Kind.RESTORED}'
+                WHEN {of_kinds(*UPDATED)} THEN '{Kind.RESTORED}'
                 ELSE '{Kind.WITHDRAWN}' END AS new_kind
-            FROM {{this}} AS c LEFT JOIN present USING ({_ENTRY}) LEFT JOIN of_ids USING ({_ENTRY})
-                LEFT JOIN of_groups USING ({GROUP_SQL})
+            FROM {{this}} AS c LEFT JOIN present USING ({ENTRY_SQL})
+                LEFT JOIN of_ids USING ({ENTRY_SQL}) LEFT JOIN of_groups USING ({GROUP_SQL})
         )
         SELECT new_kind AS kind, {_PLACE}, id_ms, id_seq, {left}, {before},
             CASE WHEN {has_tombstone} THEN at_ms END AS at_ms
@@ -100,13 +93,14 @@ def consumer_rows(
         owned: one row per consumer that will have pending entries: stream, consumer_group,
             consumer.  Such a consumer is not removed.
     """
-    is_removed = f"{_in(Kind.RETIRED)} OR {_in(Kind.CONSUMER_RESTORED)} AND seen_time_ms IS NULL"
+    is_restored = of_kinds(Kind.CONSUMER_RESTORED)
+    is_removed = f"{of_kinds(Kind.RETIRED)} OR {is_restored} AND seen_time_ms IS NULL"
     times = "max(seen_time_ms) AS seen_time_ms, max(active_time_ms) AS active_time_ms"
     return seen.sql(
         f"""
         WITH was AS (
             SELECT {_CONSUMER}, bool_or({is_removed}) AS was_removed,
-                bool_or({_in(Kind.CONSUMER_RESTORED)}) AS is_exact,
+                bool_or({is_restored}) AS is_exact,
                 max(seen_time_ms) AS left_seen_ms, max(active_time_ms) AS left_active_ms
             FROM {{this}} AS this WHERE consumer IS NOT NULL GROUP BY {_CONSUMER}
         ), before AS (
@@ -135,19 +129,19 @@ def consumer_rows(
 
 
 def missing_owners(
-    given: Relation, consumers: Relation, restored: Relation, removed: Relation
+    entries: Relation, consumers: Relation, restored: Relation, removed: Relation
 ) -> Relation:
     """Return the journal's `consumer_restored` rows of owners that were removed since.
 
     Their times are the last delivery times of the entries that they get back.
 
     Args:
-        given: the `restored` and `returned` rows.
+        entries: the `restored` and `returned` rows.
         consumers: the table.
         restored: `consumer_rows`.
         removed: one row per consumer that was removed since: stream, consumer_group, consumer.
     """
-    return given.sql(
+    return entries.sql(
         f"""
         SELECT '{Kind.CONSUMER_RESTORED}' AS kind, {_CONSUMER},
             max(delivery_time_ms) AS seen_time_ms, max(delivery_time_ms) AS active_time_ms
@@ -241,9 +235,7 @@ def as_moved(changes: Relation, moved: Relation) -> Relation:
         f"""
         SELECT c.kind, {", ".join(f"c.{name}" for name in PLACE)}, c.id_ms, c.id_seq,
             {", ".join(f"c.from_{name}" for name in _STATE)}, {state}, c.at_ms
-        FROM {{this}} AS c LEFT JOIN {{moved}} AS m ON {
-            " AND ".join(f"c.{name} = m.{name}" for name in (*GROUP, "id_ms", "id_seq"))
-        }
+        FROM {{this}} AS c LEFT JOIN {{moved}} AS m ON {same_entry("c", "m")}
         """,
         moved=moved,
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import JOURNAL_ROW
-from claimlib.plans.keys import GROUP, GROUP_SQL, ID_ORDER, id_text_sql
+from claimlib.plans.keys import (
+    ENTRY,
+    ENTRY_SQL,
+    GROUP,
+    GROUP_SQL,
+    ID_ORDER,
+    id_text_sql,
+    same_entry,
+)
 from claimlib.schema import Kind
 
 CLAIMING = (Kind.CLAIMED, Kind.FORCED)
@@ -12,7 +20,6 @@ WRITTEN = (*CLAIMING, Kind.DELETED, Kind.ACKED, Kind.RESTORED)
 """The kinds of journal rows whose entries are written back."""
 JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 """The kinds of journal rows that state the requests of a run."""
-_ENTRY = ", ".join((*GROUP, "id_ms", "id_seq"))
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
     *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
@@ -65,13 +72,13 @@ def entries(
                 CAST(get_json_object(request, '$.min_idle_ms') AS BIGINT) AS min_idle_ms
             FROM {{requests}} AS requests
         ), p AS (
-            SELECT DISTINCT {_ENTRY}, consumer AS now_consumer,
+            SELECT DISTINCT {ENTRY_SQL}, consumer AS now_consumer,
                 delivery_time_ms AS now_time_ms, delivery_count AS now_count
             FROM {{pending}} AS pending
         ), q AS (
-            SELECT DISTINCT {_ENTRY}, true AS is_pending FROM {{pending}} AS pending
+            SELECT DISTINCT {ENTRY_SQL}, true AS is_pending FROM {{pending}} AS pending
         ), c AS (
-            SELECT {_ENTRY}, consumer AS server_consumer, delivery_count AS server_count
+            SELECT {ENTRY_SQL}, consumer AS server_consumer, delivery_count AS server_count
             FROM {{changes}} AS changes
         ), g AS (
             SELECT {GROUP_SQL}, snapshot_ms FROM {{groups}} AS groups
@@ -89,12 +96,12 @@ def entries(
             CASE WHEN e.is_claim THEN now_count IS NOT NULL ELSE is_pending IS NULL END
                 AS is_current
         FROM e
-            LEFT JOIN q ON {_same_entry("q")}
+            LEFT JOIN q ON {same_entry("e", "q")}
             LEFT JOIN r ON e.stream = r.stream AND e.consumer_group = r.consumer_group
                 AND e.request_number <=> r.request_number
             LEFT JOIN g ON e.stream = g.stream AND e.consumer_group = g.consumer_group
-            LEFT JOIN c ON {_same_entry("c")}
-            LEFT JOIN p ON {_same_entry("p")} AND e.consumer = now_consumer
+            LEFT JOIN c ON {same_entry("e", "c")}
+            LEFT JOIN p ON {same_entry("e", "p")} AND e.consumer = now_consumer
                 AND e.delivery_time_ms = now_time_ms AND e.delivery_count = now_count
         """,
         requests=requests,
@@ -125,22 +132,18 @@ def undone_entries(restored: Relation, pending: Relation, per_turn: int) -> Rela
     is_now = " AND ".join(f"e.{name} = now_{name}" for name in state)
     rows = restored.sql(
         f"""
-        WITH p AS (SELECT DISTINCT {_ENTRY}, {now} FROM {{pending}} AS pending)
+        WITH p AS (SELECT DISTINCT {ENTRY_SQL}, {now} FROM {{pending}} AS pending)
         SELECT e.stream, e.consumer_group, e.id_ms, e.id_seq,
             {id_text_sql("e.id_ms", "e.id_seq")} AS id, true AS is_claim,
             false AS is_ack, {", ".join(f"e.{name}" for name in state)},
             {", ".join(f"e.{name} AS from_{name}" for name in state)},
             from_consumer AS server_consumer, from_delivery_count AS server_count,
             from_delivery_time_ms AS latest_delivery_ms, now_consumer IS NOT NULL AS is_current
-        FROM {{this}} AS e LEFT JOIN p ON {_same_entry("p")} AND {is_now}
+        FROM {{this}} AS e LEFT JOIN p ON {same_entry("e", "p")} AND {is_now}
         """,
         pending=pending,
     )
     return _in_turns(rows, per_turn)
-
-
-def _same_entry(other: str) -> str:
-    return " AND ".join(f"e.{name} = {other}.{name}" for name in (*GROUP, "id_ms", "id_seq"))
 
 
 def outcome_rows(written: Relation, at_ms: int) -> Relation:
@@ -161,7 +164,7 @@ def outcome_rows(written: Relation, at_ms: int) -> Relation:
         "seen_time_ms": "moved_ms",
         "active_time_ms": "moved_ms",
     }
-    kept = (*GROUP, "id_ms", "id_seq", "consumer")
+    kept = (*ENTRY, "consumer")
     before = ("from_consumer", "from_delivery_time_ms", "from_delivery_count")
     typed = (f"CAST({value} AS {JOURNAL_ROW[name]}) AS {name}" for name, value in made.items())
     return written.select(*kept, *before, *typed)

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from claimlib.commands.maintain import OLDEST_SOURCE, RUNS_DELETED
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
 from claimlib.commands.undo import CONSUMERS, CURSORS, GROUPS
 from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
 from claimlib.runs.journal import ServerProof
+from claimlib.runs.maintenance import (
+    BYTES_REMOVED,
+    COMPACTED,
+    FILES_REMOVED,
+    ROWS_DELETED,
+    THROUGH,
+    count_of,
+)
 from claimlib.runs.mirror import NEW
 from claimlib.runs.rollforward import ABANDONED
-from claimlib.schema import Kind
+from claimlib.schema import TABLES, Kind
 
+_OF_TABLES = {
+    "files_before": "files of this table before the run",
+    "bytes_before": "their size before the run",
+    "files_after": "files of this table after the run",
+    "bytes_after": "their size after the run",
+    COMPACTED: "files that were replaced by larger ones",
+    ROWS_DELETED: "rows that the run decided to delete",
+    FILES_REMOVED: "files of earlier versions that were removed",
+    BYTES_REMOVED: "their size",
+}
 MEANINGS: Mapping[str, str] = {
     # decisions about entries
     Kind.CLAIMED: "entries given to another consumer, as decided",
@@ -41,6 +60,11 @@ MEANINGS: Mapping[str, str] = {
     CONSUMERS: "consumers as before the run that was undone",
     CURSORS: "cursors as before the run that was undone",
     GROUPS: "groups whose last delivered id is as before the run that was undone",
+    # tables that a maintenance compacted and cleaned
+    Kind.EXPIRED: "readings whose staged rows were deleted",
+    RUNS_DELETED: "runs whose journal rows were deleted",
+    THROUGH: "the last run whose journal rows were deleted",
+    OLDEST_SOURCE: "the run that read a group last: its journal rows and later ones stay",
     # groups and requests
     Kind.SWEPT: "groups swept",
     Kind.REFUSED: "groups or requests refused",
@@ -80,5 +104,6 @@ MEANINGS: Mapping[str, str] = {
     "pending_extra": "pending rows added since by another writer",
     "entries_missing": "entries read, but removed since by another writer",
     "entries_extra": "entries added since by another writer",
+    **{count_of(table, name): meaning for table in TABLES for name, meaning in _OF_TABLES.items()},
 }
 """One line of explanation by name of a count."""

@@ -12,11 +12,12 @@ from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, DEFAULT_PAYLOAD_BYTES, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import instant, not_shown, plain_row, visible
+from claimlib.runs.maintenance import DeletedHistory
 from claimlib.semantics.names import spell
 
 _STATE = ("from_consumer", "from_delivery_count", "consumer", "delivery_time_ms", "delivery_count")
-ENTRY_COLUMNS = headings("at_ms", "event", "run_seq", "run", "consumer_group", *_STATE)
-CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "run", *GROUP, "id", *_STATE)
+ENTRY_COLUMNS = headings("at_ms", "event", "run_seq", "key", "consumer_group", *_STATE)
+CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "key", *GROUP, "id", *_STATE)
 _TIMES = {"at_ms", "delivery_time_ms"}
 
 
@@ -31,9 +32,14 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
     return Report(
         title=f"Entry {history.id} of {visible(history.stream)}",
         columns=ENTRY_COLUMNS,
-        rows=tuple(_cells(row, ENTRY_COLUMNS) for row in rows.shown),
+        rows=tuple(_row(row, ENTRY_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "event", shown=len(rows.shown))),
-        notes=(*_state(history), *_payload(history)),
+        notes=(
+            *_state(history),
+            *_payload(history),
+            *_unknown("entry", count),
+            *_complete(history.complete_from_run, history.deleted_by),
+        ),
         document={
             "stream": history.stream,
             "id": str(history.id),
@@ -42,19 +48,27 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
             "pending": list(history.pending),
             "events": rows.records,
             "events_not_shown": rows.hidden,
+            "complete_from_run": history.complete_from_run,
         },
         records=rows.records,
         names=(*ENTRY_COLUMNS, "request"),
     )
 
 
-def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+def of_consumer(
+    name: str,
+    events: Relation,
+    limit: int | None = DEFAULT_LIMIT,
+    deleted: DeletedHistory | None = None,
+) -> Report:
     """Return one row per entry that a run took from a consumer, or gave to it.
 
     Args:
         name: the consumer's spelled name.
         limit: the most rows, or None for all.
+        deleted: the part of the journal that was deleted, or None if nothing was.
     """
+    first_run = 1 if deleted is None else deleted.through + 1
     counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
     numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
     lost, received = (numbers.get(change, 0) for change in ("lost", "received"))
@@ -63,15 +77,20 @@ def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) 
     return Report(
         title=f"Consumer {visible(name)}",
         columns=CONSUMER_COLUMNS,
-        rows=tuple(_cells(row, CONSUMER_COLUMNS) for row in rows.shown),
+        rows=tuple(_row(row, CONSUMER_COLUMNS) for row in rows.shown),
         cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
-        notes=(f"{lost:,} lost, {received:,} received by runs of this store",),
+        notes=(
+            f"{lost:,} lost, {received:,} received by runs of this store",
+            *_unknown("consumer", lost + received),
+            *_complete(first_run, None if deleted is None else deleted.run),
+        ),
         document={
             "consumer": name,
             "lost": lost,
             "received": received,
             "events": rows.records,
             "events_not_shown": rows.hidden,
+            "complete_from_run": first_run,
         },
         records=rows.records,
         names=(*CONSUMER_COLUMNS, "request"),
@@ -79,10 +98,10 @@ def of_consumer(name: str, events: Relation, limit: int | None = DEFAULT_LIMIT) 
 
 
 def _named(events: Relation) -> Relation:
-    return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS run")
+    return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS key")
 
 
-def _cells(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
+def _row(row: Mapping[str, Any], columns: Iterable[str]) -> tuple[Cell, ...]:
     return tuple(_cell(name, row[name]) for name in columns)
 
 
@@ -101,6 +120,21 @@ def _state(history: EntryHistory) -> Iterable[str]:
         )
     if not history.pending:
         yield "now not pending"
+
+
+def _unknown(what: str, events: int) -> Iterable[str]:
+    """Yield a note if nothing has happened, because a name may be mistyped."""
+    if not events:
+        names = "streams, groups and consumers"
+        yield f"no event of this {what}: claimlib describe STORE lists {names}"
+
+
+def _complete(first_run: int, deleted_by: str | None) -> Iterable[str]:
+    if deleted_by is not None:
+        yield (
+            f"the history is complete from run {first_run} on: run {deleted_by} deleted the journal"
+            " rows of earlier runs"
+        )
 
 
 def _payload(history: EntryHistory) -> Iterable[str]:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from claimlib.report.model import MOST_ROWS
+from claimlib.plans.keys import GROUP
+from claimlib.report.model import MOST_ROWS, Cell
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of, one_line
 from claimlib.times import format_instant_ms, round_duration_ms
@@ -37,6 +38,11 @@ def with_times(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with each of its times also as text in UTC: of `x_time_ms`, as `x_time`."""
     times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
     return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
+
+
+def group_row(row: Mapping[str, Any], numbers: Iterable[str]) -> tuple[Cell, ...]:
+    """Return the cells of a group: its names, and some of its numbers."""
+    return (*(visible(row[name]) for name in GROUP), *(row[name] for name in numbers))
 
 
 def groups_text(count: int) -> str:

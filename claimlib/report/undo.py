@@ -9,9 +9,9 @@ from typing import Any
 from claimlib.commands.undo import CONSUMERS, CURSORS, ENTRIES, GROUPS, UndoReply
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import FetchedRows, fetch_rows
-from claimlib.report.text import counted, groups_text, not_shown, repeated, visible
+from claimlib.report.text import counted, group_row, groups_text, not_shown, repeated, visible
 
 _NUMBERS = tuple(map(str, ENTRIES))
 COLUMNS = headings(*GROUP, *_NUMBERS)
@@ -35,7 +35,10 @@ def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> 
     return Report(
         title=_title(reply),
         columns=COLUMNS,
-        rows=(*map(_row, rows.shown), ("total", groups_text(count), *totals)),
+        rows=(
+            *(group_row(row, _NUMBERS) for row in rows.shown),
+            ("total", groups_text(count), *totals),
+        ),
         cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
         notes=(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
@@ -66,10 +69,6 @@ def _title(reply: UndoReply) -> str:
     if reply.dry_run:
         return f"Undo{of_run}, dry run: what it would put back; nothing was written"
     return f"Undo{of_run}, run {reply.run_seq} (undo:{reply.run_id})"
-
-
-def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (*(visible(row[name]) for name in GROUP), *(row[name] for name in _NUMBERS))
 
 
 def _named(row: Mapping[str, Any]) -> dict[str, Any]:

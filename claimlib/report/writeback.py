@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, WritebackReply
 from claimlib.plans.keys import GROUP
 from claimlib.plans.writeback import OUTCOMES
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows
-from claimlib.report.text import counted, groups_text, not_shown, repeated, visible
+from claimlib.report.text import counted, group_row, groups_text, not_shown, repeated, visible
 
 _PLANNED = ("claims", "deletions")
 _NUMBERS = (*_PLANNED, *map(str, OUTCOMES))
@@ -36,7 +35,7 @@ def of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Re
         title=_title(reply),
         columns=COLUMNS,
         rows=(
-            *map(_row, rows.shown),
+            *(group_row(row, _NUMBERS) for row in rows.shown),
             ("total", groups_text(count), *(totals[name] for name in _NUMBERS)),
         ),
         cut_off=tuple(not_shown(rows.hidden, "group", shown=len(rows.shown))),
@@ -88,10 +87,6 @@ def _title(reply: WritebackReply) -> str:
     if reply.dry_run:
         return f"Writeback{of_run}, dry run: what it would send; nothing was sent"
     return f"Writeback{of_run}, run {reply.run_seq} (writeback:{reply.run_id})"
-
-
-def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (*(visible(row[name]) for name in GROUP), *(row[name] for name in _NUMBERS))
 
 
 def _left_alone(counts: Mapping[str, int]) -> Iterable[str]:

@@ -18,16 +18,15 @@ from dataclasses import dataclass
 from claimlib.engine.changes import Changes, same_key
 from claimlib.engine.relation import IdBounds, Relation, union_by_name
 from claimlib.errors import VerificationError, VersionExpiredError
+from claimlib.plans.journal_rows import ADDED, of_kinds
 from claimlib.plans.keys import GROUP, id_text_sql
 from claimlib.runs.journal import (
-    ADDING,
     DELETING,
     LOST_APP_ID,
     TOUCHING,
     UPDATING,
     Decided,
     RunRow,
-    of_kinds,
     run_in_note,
 )
 from claimlib.runs.writes import apply as apply_changes
@@ -43,7 +42,7 @@ _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
 _FROM = tuple(f"from_{name}" for name in STATE)
 # What ends as a row of `pending` with this run's number.
-_OWNED = (*UPDATING, *ADDING)
+_OWNED = (*UPDATING, *ADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +82,15 @@ def apply(
             what is forced, if anything is.
         near: the bounds of the new rows; None means anywhere.
     """
-    if new is None and decided.of(*ADDING):
-        new = decided.rows(*ADDING).select(*_KEY, *STATE, "bucket")
+    if new is None and decided.of(*ADDED):
+        new = decided.rows(*ADDED).select(*_KEY, *STATE, "bucket")
         near = decided.pending
     return apply_changes(store, _changes(row, decided, new, near), row)
 
 
 def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds | None) -> Changes:
     number = decided.of(*TOUCHING)
-    is_updated = f"s.{of_kinds(UPDATING)}"
+    is_updated = f"s.{of_kinds(*UPDATING)}"
     return Changes(
         "pending",
         row.run_seq,
@@ -208,7 +207,7 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
     """
     if changed != decided.of(*TOUCHING) or not row.pins.is_same_table("pending", store):
         return None
-    own = bool(decided.of(*ADDING)) + bool(decided.of(*TOUCHING))
+    own = bool(decided.of(*ADDED)) + bool(decided.of(*TOUCHING))
     expected = row.pins.versions["pending"] + own
     return expected if store.version("pending") == expected else None
 
@@ -259,7 +258,7 @@ def _verify_claims(
     claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(store, claimed, row)
     appended = _readable(store, appends[0]["version"], decided) if appends else None
-    forced = _missed(row, decided.rows(*ADDING), pending if appended is None else appended)
+    forced = _missed(row, decided.rows(*ADDED), pending if appended is None else appended)
     gone = 0
     if appended is None:
         gone = forced.where("now_run_seq IS NULL").count()
@@ -341,7 +340,7 @@ def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | Non
         deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
         if deleted is not None:
             return int(deleted)
-    elif decided.of(*ADDING):
+    elif decided.of(*ADDED):
         return None  # the commit has added rows too
     version = commit["version"]
     states = [readable_at(store, "pending", at) for at in (version - 1, version)]

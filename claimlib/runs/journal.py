@@ -16,6 +16,7 @@ from pyspark.sql import Row
 from claimlib.engine.relation import IdBounds, Relation
 from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
+from claimlib.plans.journal_rows import ADDED, REMOVED, UPDATED, of_kinds
 from claimlib.schema import Kind
 from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition, Token
@@ -32,9 +33,8 @@ LOST_APP_ID = "claimlib-lost"
 
 # Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
 # found it; and rows that are added unless the id is pending.
-UPDATING = (Kind.CLAIMED, Kind.MOVED, Kind.PENDING_REPLACED, Kind.RESTORED)
-DELETING = (Kind.DELETED, Kind.ACKED, Kind.PENDING_REMOVED, Kind.WITHDRAWN)
-ADDING = (Kind.FORCED, Kind.RETURNED)
+UPDATING = (*UPDATED, Kind.PENDING_REPLACED)
+DELETING = (*REMOVED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
 # What a run's report counts: all but what states its decision, and what follows from other rows.
 COUNTED = tuple(
@@ -248,7 +248,7 @@ class Decided:
 
     def rows(self, *kinds: Kind) -> Relation:
         """The journal rows of some kinds."""
-        return self.journal.where(of_kinds(kinds))
+        return self.journal.where(of_kinds(*kinds))
 
 
 _IS_DECISION = Condition("kind", str(Kind.RUN))
@@ -269,16 +269,11 @@ def run_rows(store: Store, after_seq: int) -> list[RunRow]:
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
     """The journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
-    return _of_run(store, run_seq).where(of_kinds(kinds))
+    return _of_run(store, run_seq).where(of_kinds(*kinds))
 
 
 def _of_run(store: Store, run_seq: int) -> Relation:
     return store.relation("journal").where(f"run_seq = {run_seq:d}L")
-
-
-def of_kinds(kinds: Collection[Kind]) -> str:
-    """The SQL condition under which a row of the journal is of one of some kinds."""
-    return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
@@ -305,7 +300,7 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
         "SELECT kind, bucket, count(*) AS n, min(id_ms) AS low, max(id_ms) AS high"
         " FROM {this} AS this GROUP BY kind, bucket"
     )
-    decisions, summed = journal.where(of_kinds([Kind.RUN])), counted.collect()
+    decisions, summed = journal.where(of_kinds(Kind.RUN)), counted.collect()
     return _decided(_only(decisions.collect(), run_seq), journal, summed)
 
 
@@ -338,7 +333,7 @@ def _decided(
         row,
         journal,
         counts,
-        pending=_bounds(counted, (*TOUCHING, *ADDING)),
+        pending=_bounds(counted, (*TOUCHING, *ADDED)),
         entries=_bounds(counted, (Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)),
     )
 

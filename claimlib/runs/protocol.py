@@ -43,6 +43,7 @@ from claimlib.runs.known import (
     load_known_runs,
     missing_rows_error,
 )
+from claimlib.runs.maintenance import deleted_of
 from claimlib.runs.request_text import differences
 from claimlib.runs.rollforward import (
     CHANGED,
@@ -78,6 +79,9 @@ CLAIMS_SENT = (
 """The text on the state of the server if a writeback ended while it sent claims."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
 """What decisions are made of: the tables that a run pins."""
+
+
+_ONLY_COUNTS = "; a maintenance deleted its journal rows, so only its counts are shown"
 
 
 def _unheard(size: str) -> None:
@@ -198,7 +202,10 @@ def _run(
             _check_not_abandoned(finished)
             if finished.run_seq in recovered:  # an earlier call decided it
                 return finished
-            tell(Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed")
+            lacks = "" if deleted_of(store, finished.run_seq) is None else _ONLY_COUNTS
+            tell(
+                Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed{lacks}"
+            )
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")

@@ -14,9 +14,9 @@ from typing import Any
 
 from claimlib import __version__
 from claimlib.errors import VerificationError
-from claimlib.runs import claims, mirror, records
+from claimlib.plans.journal_rows import ADDED
+from claimlib.runs import claims, maintenance, mirror, records
 from claimlib.runs.journal import (
-    ADDING,
     COUNTED,
     TOUCHING,
     Decided,
@@ -24,7 +24,7 @@ from claimlib.runs.journal import (
     decided_by,
 )
 from claimlib.runs.known import missing_rows_error
-from claimlib.schema import Kind
+from claimlib.schema import TABLES, Kind
 from claimlib.store.gone_back import PROVING
 from claimlib.store.guards import check_not_gone_back
 from claimlib.store.local import Condition
@@ -184,6 +184,8 @@ def carry_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
 
 def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     row = decided.row
+    if row.command == maintenance.COMMAND:
+        return _maintained(store, decided, clock)
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
     of_tables: dict[str, int] = {}
@@ -206,17 +208,31 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     return _finish(store, row, counts, _written(row, decided), clock, known)
 
 
+def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
+    row = decided.row
+    run = f"run {row.run_seq}"
+    clock.enter(Phase.APPLY, run)
+    done = maintenance.apply(
+        store, row, decided, lambda step: clock.tell(Phase.APPLY, f"{run} · {step}")
+    )
+    clock.enter(Phase.VERIFY, run)
+    maintenance.verify(store, row)
+    clock.enter(Phase.FINISH, run)
+    counts = {**row.counts, **_decided_counts(decided), **done}
+    return _finish(store, row, counts, {*TABLES} - {"journal", "runs"}, clock, {})
+
+
 def _to_write(decided: Decided) -> int:
     """How many rows of `pending` and `entries` the run is to write, change or remove."""
     new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
-    return new + decided.of(*TOUCHING, *ADDING, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
+    return new + decided.of(*TOUCHING, *ADDED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 
 
 def _written(row: RunRow, decided: Decided) -> set[str]:
     """The tables that a run may have written, besides `journal` and `runs`."""
     if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
-    kinds_by_table = {"pending": (*TOUCHING, *ADDING), **records.WRITTEN_FOR}
+    kinds_by_table = {"pending": (*TOUCHING, *ADDED), **records.WRITTEN_FOR}
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 

@@ -333,9 +333,14 @@ def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
     folder here: a store in it can be looked at before there is a session."""
     if may_be_elsewhere(conf) or not master.startswith("local"):
         return False
+    return not _has_files() and not has_session()
+
+
+def has_session() -> bool:
+    """Return True if this process has an active Spark session."""
     from pyspark.sql import SparkSession
 
-    return not _has_files() and SparkSession.getActiveSession() is None
+    return SparkSession.getActiveSession() is not None
 
 
 def has_catalog(conf: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from claimlib.engine.changes import Changes
@@ -12,16 +13,27 @@ from claimlib.engine.relation import Relation
 from claimlib.errors import SchemaError
 from claimlib.schema import TABLES
 from claimlib.store.delta_errors import conflict, errors_mapped
-from claimlib.store.local import Commit, Condition, LocalTable, Token
+from claimlib.store.local import Commit, Condition, LocalTable, StoredFile, Token
 from claimlib.store.lookups import readable_at
 from claimlib.store.threads import WRITES
-from claimlib.store.writer import RunCommit, completed_rows, names_of, without_pinned
+from claimlib.store.writer import (
+    Removed,
+    RunCommit,
+    completed_rows,
+    names_of,
+    target_bytes,
+    without_pinned,
+)
 
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
 # The most commits of other writers while rows are appended to a table.
 _MOST_COMMITS = 20
+
+
+def _removed(files: Mapping[Path, int]) -> Removed:
+    return Removed(len(files), sum(files.values()))
 
 
 class FolderWriter:
@@ -52,11 +64,11 @@ class FolderWriter:
         self._engine.discard(table, files or ())
         raise conflict(table)
 
-    def delete(self, table: str, *conditions: Condition) -> None:
+    def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
         """See `Writer`."""
         local = self._writable(table)
         with WRITES.alone(self._store.identifier(table)) as is_alone:
-            if not is_alone or not local.delete(conditions):
+            if not is_alone or not local.delete(conditions, note):
                 self._store.logs.forget(table)
                 raise conflict(table)
 
@@ -99,6 +111,41 @@ class FolderWriter:
         added = changes.added(there)
         if added is not None:
             self._commit_after(table, added, Commit("append", None, token, commit.note), local)
+
+    def files(self, table: str) -> list[StoredFile]:
+        """See `Writer`."""
+        return self._store.logs.readable(table).files()
+
+    def compact(self, table: str, note: str) -> int:
+        """See `Writer`."""
+        local = self._writable(table)
+        size = target_bytes(table, local.files())
+        with WRITES.alone(self._store.identifier(table)) as is_alone:
+            replaced = local.compact(size, note) if is_alone else None
+        if replaced is None:
+            self._store.logs.forget(table)
+            raise conflict(table)
+        return replaced
+
+    def clean_log(self, table: str) -> None:
+        """See `Writer`.  delta-rs writes a checkpoint at every hundredth version only."""
+        self._writable(table).clean_log()
+        self._store.logs.forget(table)
+
+    def removable(self, table: str) -> Removed:
+        """See `Writer`."""
+        return _removed(self._store.logs.readable(table).removable())
+
+    def vacuum(self, table: str) -> Removed:
+        """See `Writer`.
+
+        This process deletes the files, because delta-rs would also delete deletion vectors that are
+        in use.
+        """
+        files = self._store.logs.readable(table).removable()
+        for path in files:
+            path.unlink(missing_ok=True)
+        return _removed(files)
 
     def _commit_after(self, table: str, rows: Relation, how: Commit, local: LocalTable) -> None:
         """Commit rows as the version after one of a table, or raise CommitConflictError."""

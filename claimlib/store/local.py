@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from claimlib.engine import limits
-from claimlib.engine.folder import DataFile, is_readable
+from claimlib.engine.folder import DataFile, absolute, is_readable
 from claimlib.schema import quote_text
 
 T = TypeVar("T")
@@ -32,26 +32,41 @@ TYPES = {
 }
 
 
+def _quote_standard(text: str) -> str:
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one column: equal to a value, or (numbers) above it."""
+    """A condition on one column: equal to a value or one of several texts, or (numbers) above it;
+    or the opposite.
+
+    Attributes:
+        is_negated: True if the opposite is meant.  The column must not hold null.
+    """
 
     column: str
-    value: int | str
+    value: int | str | tuple[str, ...]
     is_above: bool = False
+    is_negated: bool = False
 
     def sql(self) -> str:
         """Return the condition as standard SQL."""
-        if isinstance(self.value, str):
-            text = self.value.replace("'", "''")
-            return f"{self.column} = '{text}'"
-        return f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
+        return self._sql(_quote_standard)
 
     def spark_sql(self) -> str:
         """Return the condition for Spark, which does not read two quotes in a text as one."""
-        if isinstance(self.value, str):
-            return f"{self.column} = {quote_text(self.value)}"
-        return self.sql()
+        return self._sql(quote_text)
+
+    def _sql(self, quote: Callable[[str], str]) -> str:
+        if isinstance(self.value, tuple):
+            condition = f"{self.column} IN ({', '.join(map(quote, self.value))})"
+        elif isinstance(self.value, str):
+            condition = f"{self.column} = {quote(self.value)}"
+        else:
+            condition = f"{self.column} {'>' if self.is_above else '='} {self.value:d}"
+        return f"NOT ({condition})" if self.is_negated else condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,20 @@ class Commit:
     partitions: Sequence[int] | None = None
     token: Token | None = None
     note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """Describe a data file of a version of a table.
+
+    Attributes:
+        partition: the value of the partition column; None if there is none.
+        rows: the number of its rows, with deleted rows; None if the log does not say it.
+    """
+
+    size_bytes: int
+    partition: str | None
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,30 +238,112 @@ class LocalTable:
             return later.has_any(files)  # it landed all the same: its files are the table's now
         return True
 
-    def delete(self, conditions: Sequence[Condition]) -> bool:
+    def delete(self, conditions: Sequence[Condition], note: str | None = None) -> bool:
         """Delete the rows that meet all conditions, in the version after this one.
 
         Return False if another writer has committed that version.
 
+        Args:
+            note: the user metadata of the commit.
+
         Raises:
             Exception: delta-rs, or the file system, cannot write.
         """
+        where = " AND ".join(condition.sql() for condition in conditions)
+        return (
+            self._committed(
+                lambda table: table.delete(
+                    where,
+                    commit_properties=_commit_properties(note, []),
+                    post_commithook_properties=_hooks(),
+                )
+            )
+            is not None
+        )
+
+    def compact(self, target_bytes: int, note: str) -> int | None:
+        """Write small files of one partition as fewer files, in the version after this one.
+
+        The rows stay in the order of the files.  If there is nothing to do, nothing is committed.
+
+        Args:
+            target_bytes: about the size of the new files.  Larger files stay as they are.
+            note: the user metadata of the commit.
+
+        Returns: the number of files that were replaced, or None if another writer has committed
+            that version.
+
+        Raises:
+            Exception: delta-rs, or the file system, cannot write.
+        """
+        from deltalake import WriterProperties
+
+        properties = WriterProperties(compression="SNAPPY", max_row_group_size=_ROW_GROUP_ROWS)
+        replaced = self._committed(
+            lambda table: table.optimize.compact(
+                target_size=target_bytes,
+                writer_properties=properties,
+                commit_properties=_commit_properties(note, []),
+                post_commithook_properties=_hooks(),
+            )
+        )
+        return None if replaced is None else int(replaced["numFilesRemoved"])
+
+    def _committed(self, commit: Callable[[Any], dict[str, Any]]) -> dict[str, Any] | None:
+        """Return what delta-rs says of a commit after this version, or None if another writer has
+        committed that version."""
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
         # The object that commits moves to the new version, and `_table` must stay at this one.
         table = DeltaTable(self._folder.as_uri(), version=self.version)
         try:
-            table.delete(
-                " AND ".join(condition.sql() for condition in conditions),
-                commit_properties=_commit_properties(None, []),
-                post_commithook_properties=_hooks(),
-            )
+            return commit(table)
         except CommitFailedError:
             if self._later() is None:
                 raise
-            return False
-        return True
+            return None
+
+    def files(self) -> list[StoredFile]:
+        """Return the data files of this version."""
+        actions = pa.table(self._table.get_add_actions())
+        partition = self._partition_column()
+        number = actions.num_rows
+        nothing = [None] * number
+        names = actions.column_names
+        values = nothing if partition is None else actions["partition"].to_pylist()
+        rows = actions["num_records"].to_pylist() if "num_records" in names else nothing
+        return [
+            StoredFile(size, None if partition is None else str(value[partition]), of_file)
+            for size, value, of_file in zip(
+                actions["size_bytes"].to_pylist(), values, rows, strict=True
+            )
+        ]
+
+    def clean_log(self) -> None:
+        """Sum up the log in a checkpoint, and delete log files that are older than their retention.
+
+        A table whose newest checkpoint is at most ten versions old gets no new one.
+
+        Raises:
+            Exception: delta-rs, or the file system, cannot write.
+        """
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self._folder.as_uri())
+        if table.version() - _version_at_checkpoint(self._folder) > _VERSIONS_PER_CHECKPOINT:
+            table.create_checkpoint()
+        table.cleanup_metadata()
+
+    def removable(self) -> dict[Path, int]:
+        """Return the files that no version within the table's retention has, with their sizes.
+
+        Files of deletion vectors are omitted: delta-rs also lists those that are in use.
+        """
+        listed = self._table.vacuum(retention_hours=None, dry_run=True, full=True)
+        paths = [Path(absolute(self._folder.resolve(), path)) for path in listed]
+        sizes = {path: _size(path) for path in paths if not path.name.startswith(_DELETION_VECTOR)}
+        return {path: size for path, size in sizes.items() if size is not None}
 
     def _later(self) -> LocalTable | None:
         """Return the table at its newest version, or None if that is this version, or unknown."""
@@ -463,11 +574,36 @@ def _or_none(call: Callable[[], T]) -> T | None:
 def _files_at_checkpoint(folder: Path) -> int:
     """How many files a table had when its log was last summed up; 0: it never was, or does not say
     so."""
+    return int(_last_checkpoint(folder).get("numOfAddFiles", 0))
+
+
+def _version_at_checkpoint(folder: Path) -> int:
+    """Return the version of the newest checkpoint, or 0 if there is none."""
+    return int(_last_checkpoint(folder).get("version", 0))
+
+
+def _last_checkpoint(folder: Path) -> dict[str, Any]:
+    """Return what the log says of its newest checkpoint; empty if there is none."""
     try:
         text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
     except FileNotFoundError:
-        return 0
-    return int(json.loads(text).get("numOfAddFiles", 0))
+        return {}
+    stated: dict[str, Any] = json.loads(text)
+    return stated
+
+
+_VERSIONS_PER_CHECKPOINT = 10
+# So many rows have statistics of their own in a file; DuckDB writes the same.
+_ROW_GROUP_ROWS = 122_880
+_DELETION_VECTOR = "deletion_vector_"
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file in bytes, or None if it does not exist."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _is_nested(column: StructField) -> bool:

@@ -106,7 +106,7 @@ class Logs:
         name = self._location.identifier(table)
         try:
             # Connect analyzes a query only when its schema is needed.
-            self._start().sql(f"SELECT 1 FROM {name} VERSION AS OF {_NO_VERSION:d}").schema  # noqa: B018
+            _ = self._start().sql(f"SELECT 1 FROM {name} VERSION AS OF {_NO_VERSION:d}").schema
         except Exception as error:  # noqa: BLE001 - DESCRIBE HISTORY says in words what is wrong
             latest = latest_version(error)
             if latest is not None:

@@ -21,10 +21,10 @@ from claimlib.engine.spark import frame_of
 from claimlib.errors import ConfigError
 from claimlib.schema import TABLES, Table
 from claimlib.store.delta_errors import errors_mapped
-from claimlib.store.local import Condition, Token
+from claimlib.store.local import Condition, StoredFile, Token
 from claimlib.store.lookups import readable_at
 from claimlib.store.threads import WRITES
-from claimlib.store.writer import RunCommit, in_buckets, without_pinned
+from claimlib.store.writer import Removed, RunCommit, in_buckets, without_pinned
 
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
@@ -45,8 +45,9 @@ class SparkWriter:
         """See `Writer`."""
         self._write("append", table, _frame(rows), {}, token, note)
 
-    def delete(self, table: str, *conditions: Condition) -> None:
-        """See `Writer`."""
+    def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
+        """See `Writer`.  A statement of SQL has no user metadata of its own."""
+        del note
         where = " AND ".join(condition.spark_sql() for condition in conditions)
         self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
 
@@ -97,6 +98,59 @@ class SparkWriter:
             self._rewrite(changes, commit)
             return None
         return self._merge(changes)
+
+    def files(self, table: str) -> list[StoredFile]:
+        """See `Writer`.
+
+        The log is read if this process can read it.  Else a query counts the rows of each file, for
+        which Spark reads no column.
+        """
+        local = self._store.logs.local(table)
+        if local is not None:
+            return local.files()
+        frame = self._store.read(table)
+        path, size = F.col("_metadata.file_path"), F.col("_metadata.file_size")
+        column = TABLES[table].partitioned_by
+        partition = F.lit(None) if column is None else F.col(column)
+        rows = frame.select(
+            path.alias("path"), size.alias("size"), partition.cast("string").alias("partition")
+        )
+        counted = rows.groupBy("path", "size", "partition").agg(F.count(F.lit(1)).alias("rows"))
+        return [
+            StoredFile(int(row["size"]), row["partition"], int(row["rows"]))
+            for row in counted.collect()
+        ]
+
+    def compact(self, table: str, note: str) -> int:
+        """See `Writer`.  OPTIMIZE has no user metadata: its commit names the operation."""
+        del note
+        reported = self.execute(table, "OPTIMIZE {table}")
+        return int(reported["metrics"]["numFilesRemoved"])
+
+    def clean_log(self, table: str) -> None:
+        """See `Writer`.  Delta writes checkpoints, and deletes old log files then."""
+
+    def removable(self, table: str) -> Removed:
+        """See `Writer`.
+
+        If this process cannot read the log, sizes are unknown, and Delta lists at most a thousand
+        files.
+        """
+        local = self._store.logs.local(table)
+        if local is not None:
+            sizes = local.removable()
+            return Removed(len(sizes), sum(sizes.values()))
+        statement = f"VACUUM {self._store.identifier(table)} DRY RUN"
+        with errors_mapped(table):
+            return Removed(len(self._store.spark.sql(statement).collect()), None)
+
+    def vacuum(self, table: str) -> Removed:
+        """See `Writer`.  VACUUM does not say how much it has removed, so `removable` is asked."""
+        removed = self.removable(table)
+        statement = f"VACUUM {self._store.identifier(table)}"
+        with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):
+            self._store.spark.sql(statement).collect()
+        return removed
 
     def _append_new(self, changes: Changes, commit: RunCommit) -> None:
         """Append the rows whose key the table does not have.

@@ -143,7 +143,7 @@ class Store:
 
     @cached_property
     def engine(self) -> Executor:
-        """What executes relations."""
+        """Return the engine, which executes relations."""
         # Where a store is only opened in a session, DuckDB need not be installed.
         if self.is_embedded:
             return self._embedded_engine

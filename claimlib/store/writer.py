@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from claimlib.engine import limits
 from claimlib.engine.changes import Changes
 from claimlib.engine.relation import Relation
 from claimlib.schema import TABLES, Column, Table
-from claimlib.store.local import Condition, Token
+from claimlib.store.local import Condition, StoredFile, Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,12 @@ class Writer(Protocol):
         """
         ...
 
-    def delete(self, table: str, *conditions: Condition) -> None:
-        """Delete the rows of a table that meet all conditions, in one commit."""
+    def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
+        """Delete the rows of a table that meet all conditions, in one commit.
+
+        Args:
+            note: the user metadata of the commit, if the writer can give it.
+        """
         ...
 
     def update(self, table: str, values: Mapping[str, str], condition: str) -> None:
@@ -68,6 +74,77 @@ class Writer(Protocol):
             MERGE.
         """
         ...
+
+    def files(self, table: str) -> list[StoredFile]:
+        """Return the data files of the newest version of a table."""
+        ...
+
+    def compact(self, table: str, note: str) -> int:
+        """Write small files of a table as fewer files.  The rows stay the same.
+
+        Args:
+            note: the user metadata of the commit, if the writer can give it.  It must not be the
+                note of a run's own rows (`RunRow.note`).
+
+        Returns: the number of files that were replaced.
+        """
+        ...
+
+    def clean_log(self, table: str) -> None:
+        """Write a checkpoint of a table's log, and delete log files beyond their retention.
+
+        The writer omits what Delta does itself.
+        """
+        ...
+
+    def removable(self, table: str) -> Removed:
+        """Return what `vacuum` would remove now."""
+        ...
+
+    def vacuum(self, table: str) -> Removed:
+        """Remove the files that no version within the retention of a table has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Count files that are removed.
+
+    Attributes:
+        files: their number.
+        size_bytes: their size, or None if it is unknown.
+    """
+
+    files: int
+    size_bytes: int | None
+
+
+def target_bytes(table: str, files: Sequence[StoredFile]) -> int:
+    """Return about the size of the files to which a table is compacted.
+
+    A file of a table with large partitions has few rows, because a page reads whole files.
+    """
+    most: int = limits.LIMITS.compacted_bytes
+    has_ranges = TABLES[table].partitioned_by is not None and TABLES[table].key
+    if not has_ranges or not files:
+        return most
+    rows = sum(file.rows or 0 for file in files)
+    size = sum(file.size_bytes for file in files)
+    of_rows = size * limits.LIMITS.file_rows // rows if rows else most
+    return max(_FEWEST_BYTES, min(most, of_rows))
+
+
+_FEWEST_BYTES = 2**20
+
+
+def to_compact(table: str, files: Sequence[StoredFile]) -> int:
+    """Return about the number of files that a compaction replaces.
+
+    These are small files that are not alone in their partition.
+    """
+    target = target_bytes(table, files)
+    small = Counter(file.partition for file in files if file.size_bytes < target)
+    return sum(number for number in small.values() if number > 1)
 
 
 def in_buckets(buckets: Sequence[int]) -> str:

@@ -20,7 +20,7 @@ class Gathered:
 
     @property
     def writer(self) -> Gathered:
-        """What takes the rows."""
+        """Return the writer, which takes the rows."""
         return self
 
     def version(self, table: str) -> int:

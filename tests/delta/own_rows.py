@@ -10,7 +10,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from claimlib.store.creation import create
+from claimlib.store.creation import Creation, create
 from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
 from claimlib.store.tables import Store
 from tests.writing import append_rows, execute_sql
@@ -64,17 +64,33 @@ def say_nothing_of_the_newest_commit(store: Store, table: str) -> None:
 
 
 def init(
-    start: Callable[[], SparkSession], where: str, engine: str, *, accept_replaced: bool = False
+    start: Callable[[], SparkSession], where: str, engine: str, *, buckets: int | None = None
 ) -> Store:
     """Run init with an engine (`embedded` or `spark`), and open the store."""
-    embedded = FolderDefinitions.find(start, where) if engine == "embedded" else None
-    definitions = embedded or SparkDefinitions(start(), where)
-    created = create(definitions, buckets=None, source=None, accept_replaced=accept_replaced)
-    assert created.store.engine.name == engine
-    return created.store
+    return _created(start, where, engine, buckets=buckets).store
 
 
 def init_again(store: Store, *, accept_replaced: bool = False) -> Store:
     """Run init on a store with its engine, and open it."""
+    return create_again(store, accept_replaced=accept_replaced).store
+
+
+def create_again(store: Store, *, accept_replaced: bool = False) -> Creation:
+    """Run init on a store with its engine, and return what it did."""
     start = partial(getattr, store, "spark")
-    return init(start, store.where, store.engine.name, accept_replaced=accept_replaced)
+    return _created(start, store.where, store.engine.name, accept_replaced=accept_replaced)
+
+
+def _created(
+    start: Callable[[], SparkSession],
+    where: str,
+    engine: str,
+    *,
+    buckets: int | None = None,
+    accept_replaced: bool = False,
+) -> Creation:
+    embedded = FolderDefinitions.find(start, where) if engine == "embedded" else None
+    definitions = embedded or SparkDefinitions(start(), where)
+    created = create(definitions, buckets=buckets, source=None, accept_replaced=accept_replaced)
+    assert created.store.engine.name == engine
+    return created

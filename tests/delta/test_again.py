@@ -181,6 +181,7 @@ def test_a_run_that_has_appended_to_a_table_goes_on_so_though_the_table_is_small
         assert seen(copy) == {"s": NOW_MS + 7}, few_rows
 
 
+@pytest.mark.long
 def test_a_column_that_somebody_has_added_to_a_small_table_keeps_its_values(
     spark_store: Store,
 ) -> None:
@@ -280,6 +281,7 @@ def test_who_commits_between_two_looks_at_a_history_does_not_hide_what_a_run_has
     assert count(store.where, "tombstones") == DELETED
 
 
+@pytest.mark.long
 @pytest.mark.classic
 def test_a_run_whose_commit_has_no_numbers_is_finished_by_what_the_table_held_before_and_after(
     spark_store: Store, large_tables: None

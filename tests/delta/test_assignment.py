@@ -30,7 +30,7 @@ def owners(group):
 
 
 def reply_rows(reply):
-    """Who got what."""
+    """Return the consumer of each entry."""
     names = ("stream", "id", "consumer", "delivery_count")
     return sorted(tuple(row[name] for name in names) for row in reply.claimed.collect())
 

@@ -65,6 +65,7 @@ def _refused() -> SparkSession:
     raise AssertionError("Spark was started")
 
 
+@pytest.mark.long
 def test_a_sound_store_has_no_problems_and_an_empty_one_neither(
     spark: SparkSession, store: Store
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_sound_store_has_no_problems_and_an_empty_one_neither(
     assert as_text(of_check("s", ())).splitlines()[-1] == "no problems found"
 
 
+@pytest.mark.long
 def test_a_name_that_no_request_can_give_is_found(spark: SparkSession, store: Store) -> None:
     write_keyspace(store, SOUND, NOW_MS)
     for table in ("groups", "streams", "consumers"):
@@ -94,6 +96,7 @@ def test_a_name_that_no_request_can_give_is_found(spark: SparkSession, store: St
     assert "a backslash twice" in listed[0].what
 
 
+@pytest.mark.long
 def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, store: Store) -> None:
     """DuckDB refuses to read a file with such a text."""
     write_keyspace(store, SOUND, NOW_MS)

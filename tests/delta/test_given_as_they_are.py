@@ -246,6 +246,7 @@ def test_a_view_that_changes_after_it_was_checked_is_refused_and_nothing_is_impo
         assert ids(store, "entries") == [1, 2]
 
 
+@pytest.mark.long
 def test_a_view_of_pending_entries_is_looked_at_before_the_entries_are(
     store: Store, tmp_path: Path, views: ImportRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,11 +267,13 @@ def test_a_view_of_pending_entries_is_looked_at_before_the_entries_are(
     assert is_empty(store)
 
 
+@pytest.mark.long
 def test_a_view_that_stays_as_it_is_is_imported(store: Store, views: ImportRequest) -> None:
     import_tables(store, views)
     assert (ids(store, "pending"), ids(store, "entries")) == ([1], [1])
 
 
+@pytest.mark.long
 def test_names_of_a_column_with_a_collation_are_compared_as_they_stand(
     spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:
@@ -290,6 +293,7 @@ def test_names_of_a_column_with_a_collation_are_compared_as_they_stand(
     assert [row["stream"] for row in rows] == ["S", "s"]
 
 
+@pytest.mark.long
 def test_an_import_needs_no_word_that_a_session_may_reserve(
     spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:

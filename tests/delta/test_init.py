@@ -110,6 +110,7 @@ def assert_bound(where: Path) -> None:
     assert of_streams[ENTRIES_ID_PROPERTY] == of_entries[TABLE_ID_PROPERTY]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_embedded", [True, False], ids=["embedded", "Spark"])
 @pytest.mark.parametrize(
     "is_many", [pytest.param(True, marks=pytest.mark.long), False], ids=["MERGE", "few rows"]
@@ -161,6 +162,7 @@ def test_a_repeat_changes_nothing(embedded: Path) -> None:
         create(in_folder(embedded), buckets=4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "number"), [("embedded", 0), ("embedded", 1), ("embedded", 10), ("Spark", 1)]
 )
@@ -304,7 +306,7 @@ def test_only_spark_changes_tables_with_a_constraint_or_a_damaged_log(
     assert FolderDefinitions.find(no_session, str(broken)) is None
 
 
-@pytest.mark.parametrize("engine", ["embedded", "spark"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_new_name_of_the_source_counts_from_the_next_snapshot_on(
     request: pytest.FixtureRequest, embedded: Path, engine: str
 ) -> None:

@@ -48,7 +48,7 @@ class Stores:
     engine: str
 
 
-@pytest.fixture(scope="module", params=["spark", "embedded"])
+@pytest.fixture(scope="module", params=[pytest.param("spark", marks=pytest.mark.long), "embedded"])
 def stores(
     request: pytest.FixtureRequest,
     spark: SparkSession,

@@ -83,6 +83,7 @@ def as_texts(records: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(record, sort_keys=True, default=repr) for record in records)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["a%20b", pytest.param("a[b]{c}", marks=pytest.mark.long)])
 def test_a_path_that_one_of_the_readers_takes_for_another_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, name: str
@@ -228,6 +229,7 @@ def test_rows_behind_a_stretch_that_a_deletion_vector_hides_are_read_and_kept(
     assert kept == left - {1, 30_000}
 
 
+@pytest.mark.long
 def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +247,7 @@ def test_a_limit_of_rows_counts_those_that_no_deletion_vector_hides(
     assert sorted(numbers(store, "pending", "id_ms").to_pylist()) == [6, 7, 8, 9]
 
 
+@pytest.mark.long
 def test_of_a_large_table_the_rows_within_bounds_are_those_that_spark_reads(store: Store) -> None:
     """Files of many row groups, of which some are skipped, and rows that deletion vectors hide,
     which know a row by its place in the file."""
@@ -299,6 +302,7 @@ def test_a_panic_of_delta_rs_is_left_to_spark_and_an_interrupt_is_not(
             store.logs.is_small("pending")
 
 
+@pytest.mark.long
 def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +321,7 @@ def test_a_table_of_many_rows_or_bytes_is_left_to_spark(
     assert len(find(store, "pending")) == 10
 
 
+@pytest.mark.long
 def test_a_table_of_many_files_is_left_to_spark(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +346,7 @@ def test_the_types_that_are_read_so_are_those_of_a_store(module_store: Store) ->
             assert column.simple_type == DataType.fromDDL(column.type).simpleString()
 
 
+@pytest.mark.long
 def test_a_table_with_a_column_of_a_user_s_own_type_is_left_to_spark(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     for column in ("note STRING", "seen TIMESTAMP"):
@@ -365,6 +371,7 @@ def test_another_table_in_the_place_of_one_that_was_opened_is_left_to_spark(
     assert len(find(store, "pending")) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broken", ["not installed", "cannot be read"])
 def test_without_delta_rs_spark_reads_all(
     store: Store, monkeypatch: pytest.MonkeyPatch, broken: str

@@ -151,6 +151,7 @@ def test_what_a_run_did_is_answered_for_ever_and_its_run_id_again_changes_nothin
     assert {table: store.version(table) for table in TABLES} == versions
 
 
+@pytest.mark.long
 @AGES
 def test_a_state_that_is_not_kept_any_more_is_said_to_be_and_today_s_is_shown(
     spark: SparkSession, swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int

@@ -160,6 +160,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_opens_the_files_of_its_rows_and_its_end_is_sought_within_a_minute(
     full_store: Store, name: str, reader: str

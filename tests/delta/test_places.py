@@ -99,6 +99,7 @@ def test_a_store_in_a_folder_of_any_printable_characters_works(
     assert store.relation("runs").count() == 3  # delta-rs reads other paths for some names
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "many_rows", "operation"),
     [("select", 0, "WRITE"), pytest.param("2024_01", 1000, "MERGE", marks=pytest.mark.long)],

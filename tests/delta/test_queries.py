@@ -73,6 +73,7 @@ def test_no_command_costs_more_queries_than_are_written_down_here(
     assert {name: n for name, n in queries.items() if n > most[name]} == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reader", "most"), [("delta-rs", 106), pytest.param("Spark", 245, marks=pytest.mark.long)]
 )

@@ -151,6 +151,7 @@ def copy(store: Store, condition: str) -> None:
     append_rows(store, "pending", copied.fetched())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("taken", ["4-0", pytest.param("5-0", marks=pytest.mark.long)])
 def test_a_copy_of_a_row_does_not_make_up_for_one_that_another_writer_took(
     spark_store: Store, large_tables: None, taken: str
@@ -292,6 +293,7 @@ def replaced_slowly(monkeypatch: pytest.MonkeyPatch, waiting: Waiting, slow: str
     return tried
 
 
+@pytest.mark.long
 def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_the_run(
     spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +320,7 @@ def test_what_somebody_changes_while_buckets_are_rewritten_is_kept_and_lost_to_t
     assert count(spark_store.where, "tombstones") == 0
 
 
+@pytest.mark.long
 def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     spark_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +346,7 @@ def test_what_somebody_writes_into_a_small_table_while_it_is_rewritten_is_kept(
     assert (rows["dead"]["seen_time_ms"], rows["carol"]["run_seq"]) == (7, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("one_in", "operation"), [(1, "MERGE"), pytest.param(2, "WRITE", marks=pytest.mark.long)]
 )

@@ -95,6 +95,7 @@ def test_a_glob_of_a_request_that_is_none_is_refused_with_its_row_and_column(sto
     assert store.relation("journal").is_empty()
 
 
+@pytest.mark.long
 def test_a_request_that_lacks_a_column_or_names_a_group_twice_is_refused_in_a_dry_run_too(
     spark_store: Store,
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_source_cannot_be_declared_for_a_store_that_was_made_without_one(
         Store.init(spark, spark_store.where, source="other:6379/0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["tokens.prod:6379/0", "curl-queue:6379/0", "ünï \\ 'x'"])
 def test_a_declared_source_is_read_back_as_it_was_given(
     spark: SparkSession, spark_store: Store, source: str
@@ -204,6 +206,7 @@ def _set(store: Store, table: str, name: str, value: str) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["pending", "consumers", "cursors", "groups"])
 def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
     spark: SparkSession, spark_store: Store, table: str
@@ -217,6 +220,7 @@ def test_a_table_that_no_run_could_change_is_refused_before_anything_is_decided(
     assert pending_overview(read_store(opened)).count() == 1, "it can be read"
 
 
+@pytest.mark.long
 def test_a_store_to_whose_entries_a_pipeline_only_appends_is_swept_and_not_imported(
     spark: SparkSession, spark_store: Store, tmp_path: Path
 ) -> None:
@@ -241,6 +245,7 @@ def test_no_snapshot_of_a_server_is_read_into_a_table_that_it_could_not_change(
     assert (was_read, opened.read("pel_snapshots").isEmpty()) == ([], True)
 
 
+@pytest.mark.long
 def test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_change(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -254,6 +259,7 @@ def test_a_session_that_makes_tables_append_only_makes_a_store_whose_rows_can_ch
     assert xautoclaim(made, SweepRequest(REQUEST)).counts["claimed"] == CLAIMED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_constraint_that_refuses_what_was_decided_is_named_and_the_run_is_finished_without_it(
     spark: SparkSession, spark_store: Store, monkeypatch: pytest.MonkeyPatch, is_large: bool
@@ -290,6 +296,7 @@ def test_two_request_tables_that_say_the_same_number_in_different_columns_are_no
     assert len({SWEEPS.fingerprint(table)["hash"] for table in tables}) == len(columns)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "value", "sound"),
     [

@@ -54,6 +54,7 @@ def seen(store: Store) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["delta-rs", "Spark", "Spark, of many rows"])
 def test_a_keyspace_is_not_written_to_a_store_that_has_one_of_its_streams(
     store_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reader: str

@@ -18,7 +18,7 @@ from tests.delta.server_groups import GROUP, mirror, stall, sweep, write
 from tests.delta.test_undo import random_run
 
 
-def found(store: Store) -> dict[tuple[str, str], tuple[int, str]]:
+def differences_of(store: Store) -> dict[tuple[str, str], tuple[int, str]]:
     """Return count and example of what only the replay finds, by table and the first words."""
     plain = set(check(store))
     return {
@@ -55,7 +55,7 @@ def random_sweep(store: Store, draw: random.Random) -> int:
 
 
 def test_a_store_that_only_runs_have_changed_has_no_difference(lived):
-    assert found(lived) == {}
+    assert differences_of(lived) == {}
 
 
 def test_a_store_without_a_source_is_replayed_from_its_journal(store):
@@ -63,9 +63,9 @@ def test_a_store_without_a_source_is_replayed_from_its_journal(store):
     draw = random.Random(3)
     for _ in range(3):
         random_run(store, draw)
-    assert found(store) == {}
+    assert differences_of(store) == {}
     update(store, "pending", "run_seq > 0 AND stream = 's'", delivery_count="99")
-    ((table, what),) = found(store)
+    ((table, what),) = differences_of(store)
     assert (table, what) == ("pending", "entries that another writer changed,")
 
 
@@ -78,7 +78,7 @@ def test_each_change_from_outside_is_found_and_shown_by_an_example(lived):
     append(lived, "pending", {**new, **state})
     delete(lived, "tombstones", "id_ms = 3")
     append(lived, "tombstones", {**new, **state, "purged_at_ms": 1, "run_seq": 2})
-    differences = found(lived)
+    differences = differences_of(lived)
     assert differences.pop(("tombstones", "deleted entries without a tombstone"))[0] == 1
     assert differences.pop(("tombstones", "tombstones of entries that no"))[0] == 1
     assert differences == {
@@ -90,7 +90,7 @@ def test_each_change_from_outside_is_found_and_shown_by_an_example(lived):
 
 def test_journal_rows_that_are_missing_or_too_many_are_found(lived):
     delete(lived, "journal", "kind = 'claimed' AND id_ms = 4 AND run_seq = 2")
-    differences = found(lived)
+    differences = differences_of(lived)
     assert differences["runs", "counts of runs that differ"] == (
         1,
         '{"run_seq":2,"kind":"claimed"}',
@@ -99,7 +99,7 @@ def test_journal_rows_that_are_missing_or_too_many_are_found(lived):
 
 def test_a_source_whose_rows_were_deleted_is_named(lived):
     delete(lived, "pel_snapshots", "id_ms = 5")
-    differences = found(lived)
+    differences = differences_of(lived)
     assert [table for table, _ in differences] == ["pel_snapshots"]
     ((number, example),) = differences.values()
     assert number == 1
@@ -115,4 +115,4 @@ def test_an_entry_that_was_deleted_twice_has_the_tombstone_of_the_deletion_that_
     random_sweep(store, random.Random(1))
     mirror(store, server)  # the server still has it pending
     undo(store, str(random_sweep(store, random.Random(1))))
-    assert found(store) == {}
+    assert differences_of(store) == {}

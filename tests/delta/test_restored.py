@@ -124,6 +124,7 @@ def test_without_a_row_of_runs_writers_refuse_readers_go_on_and_the_printed_stat
     assert read_groups(swept) != groups
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("swept", [BY_SPARK], indirect=True)
 def test_without_the_newest_decisions_writers_refuse_and_the_printed_statements_repair_it(
     swept: Store,
@@ -146,6 +147,7 @@ def test_without_the_newest_decisions_writers_refuse_and_the_printed_statements_
     assert [claim_all(swept, consumer) for consumer in (b"b", b"d")] == [2, 4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("swept", [BY_DELTA_RS], indirect=True)
 def test_after_a_restore_of_the_tables_but_journal_and_runs_the_next_run_changes_what_it_must(
     swept: Store,

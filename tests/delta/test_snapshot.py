@@ -232,6 +232,7 @@ def test_both_engines_write_the_same_rows(
     assert len(both_read["embedded"]["pending"]) == 6 + len(NEW)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "phase",
     [
@@ -271,6 +272,7 @@ def test_a_run_that_one_engine_began_is_finished_by_the_other(
     assert contents(where) == both_read[first]
 
 
+@pytest.mark.long
 def test_a_run_whose_landing_was_changed_is_abandoned_without_spark(
     first_read: dict[str, Path], tmp_path: Path
 ) -> None:

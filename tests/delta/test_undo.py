@@ -25,6 +25,9 @@ from claimlib.testing.tables import write_keyspace
 from tests.delta.own_rows import delete, update
 from tests.delta.pels import CLAIMED, DELETED, IDS, NOW_MS, keyspace
 
+SEEDS = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
+)
 STATE = ("pending", "consumers", "cursors", "groups", "tombstones")
 
 
@@ -94,9 +97,7 @@ def random_run(store: Store, draw: random.Random) -> int:
     return done.run_seq
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
-)
+@SEEDS
 def test_an_undo_restores_every_row_and_its_own_undo_does_the_run_again(
     store: Store, seed: int
 ) -> None:
@@ -114,9 +115,7 @@ def test_an_undo_restores_every_row_and_its_own_undo_does_the_run_again(
         assert again.counts["kept"] == 0
 
 
-@pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))]
-)
+@SEEDS
 def test_an_undo_of_an_earlier_run_changes_what_nobody_has_changed_since(
     store: Store, seed: int
 ) -> None:

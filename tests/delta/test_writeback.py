@@ -695,7 +695,7 @@ def test_an_undo_gives_entries_back_on_the_server_unless_a_client_has_them(swept
 def test_an_undo_of_a_run_that_was_not_written_back_sends_nothing(swept, server, client):
     before = owners(state(client, "s"))
     undo(swept, "r", run_id="u")
-    with pytest.raises(ClaimlibError, match="no writeback is finished"):
+    with pytest.raises(ClaimlibError, match="no writeback of that run is finished"):
         write(swept, server, "undo:u")
     assert owners(state(client, "s")) == before
 

@@ -21,7 +21,6 @@ def versions(store: Store) -> dict[str, int]:
     return {name: store.version(name) for name in TABLES}
 
 
-@pytest.mark.parametrize("each_store", ["few rows", "many rows"], indirect=True)
 def test_a_sweep_leaves_the_tables_as_the_reference_leaves_the_group_and_only_once(
     each_store: Store,
 ) -> None:

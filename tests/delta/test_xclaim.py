@@ -489,6 +489,7 @@ def test_forced_rows_and_claims_come_by_one_commit_of_the_embedded_engine(store)
     assert count(store.where, "pending", "run_seq = 1") == 3
 
 
+@pytest.mark.long
 @pytest.mark.classic
 def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_made(
     spark_store, monkeypatch
@@ -516,6 +517,7 @@ def test_where_another_driver_has_appended_the_forced_rows_the_claims_are_still_
     assert count(spark_store.where, "pending", "id_ms = 4") == 0
 
 
+@pytest.mark.long
 def test_what_others_take_between_the_forced_rows_and_the_claims_is_lost_and_the_run_ends(
     spark_store, monkeypatch
 ):

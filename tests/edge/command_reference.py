@@ -25,6 +25,7 @@ GUIDES = {
     "retire": "by-id.md",
     "writeback": "server.md#write-claims-back",
     "undo": "runs.md#undo",
+    "maintain": "maintenance.md",
     "rescue": "server.md#all-in-one-command",
     "xpending": "looking.md",
     "describe": "looking.md",

@@ -16,6 +16,26 @@ def _nothing_of_ours_is_exported(monkeypatch):
             monkeypatch.delenv(name)
 
 
+def _set_has_session(monkeypatch, answer):
+    for module in ("session", "cli.opening"):
+        monkeypatch.setattr(f"claimlib.{module}.has_session", lambda: answer)
+
+
+@pytest.fixture(autouse=True)
+def _no_session(monkeypatch):
+    """A command does not see the session of the tests, so that it is in a process of its own.
+
+    `--engine spark` gets that session, which takes no time to start.
+    """
+    _set_has_session(monkeypatch, answer=False)
+
+
+@pytest.fixture
+def in_session(spark, monkeypatch):  # noqa: ARG001 - the session is there while the test runs
+    """A command is in a process with a Spark session, as in a notebook."""
+    _set_has_session(monkeypatch, answer=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """How a command ended, and what it wrote."""

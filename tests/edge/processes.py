@@ -14,16 +14,6 @@ _DROPPED = ("CLAIMLIB_", "PYSPARK_", "SPARK_", "PYTHON", "REDIS_", "FORCE_COLOR"
 # For each JVM that such a process starts, whatever its memory.
 QUICK_JAVA = " ".join(option for option in SHORT_LIVED.split() if option.startswith("-XX:"))
 _START = "import sys; sys.argv[0] = 'claimlib'; from claimlib.cli import main; main()"
-# As in a notebook: a session is there already.
-_START_IN_A_JVM = f"""
-from pyspark import SparkContext
-from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
-gateway = launch_gateway()
-context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
-SparkSession(SparkContext(gateway=gateway, jsc=gateway.jvm.JavaSparkContext(context)))
-{_START}
-"""
 
 
 # Commands that look at small tables, or at none, answer in 3 s on a quiet machine.  Tests share
@@ -61,19 +51,6 @@ def run_python(*arguments, timeout=600, before=(), **variables):
 def run_claimlib(*arguments, before=(), **variables):
     """The finished process `claimlib ARGUMENTS`."""
     return run_python("-c", _START, *arguments, before=before, **variables)
-
-
-def run_claimlib_in_the_jvm_of(spark, *arguments, **variables):
-    """The finished process `claimlib ARGUMENTS`, which found a session of this JVM instead of
-    starting one: what it does and how it ends is its own."""
-    gateway = spark.sparkContext._gateway.gateway_parameters
-    return run_python(
-        *("-c", _START_IN_A_JVM, *arguments),
-        PYSPARK_GATEWAY_PORT=str(gateway.port),
-        PYSPARK_GATEWAY_SECRET=gateway.auth_token,
-        PYSPARK_PYTHON=sys.executable,
-        **variables,
-    )
 
 
 def started_claimlib(*arguments, **variables):

@@ -22,9 +22,11 @@ PASSWORDS = {"redis": "geheim"}
 class StandIn:
     """What the file takes from Airflow."""
 
+    dags = {}  # noqa: RUF012 - one DAG of each name
+
     class DAG:
         def __init__(self, **kwargs):
-            StandIn.dag = kwargs
+            StandIn.dags[kwargs["dag_id"]] = kwargs
 
         def __enter__(self):
             return self
@@ -128,10 +130,22 @@ def test_airflow_parses_the_file_with_itself_and_the_standard_library_alone():
 
 @pytest.mark.usefixtures("dags")
 def test_runs_on_the_store_go_one_at_a_time_and_are_not_made_up_for():
-    assert (StandIn.dag["max_active_runs"], StandIn.dag["catchup"]) == (1, False)
-    assert StandIn.dag["default_args"] == {"retries": 3}
-    default, schema = StandIn.dag["params"]["dry_run"]
-    assert (default, schema["type"]) == (False, "boolean")
+    assert StandIn.dags.keys() == {"claimlib", "claimlib_maintain"}
+    for dag in StandIn.dags.values():
+        assert (dag["max_active_runs"], dag["catchup"]) == (1, False)
+        assert dag["default_args"] == {"retries": 3}
+        default, schema = dag["params"]["dry_run"]
+        assert (default, schema["type"]) == (False, "boolean")
+    assert StandIn.dags["claimlib_maintain"]["schedule"].days == 1
+
+
+def test_a_maintenance_keeps_all_history_unless_a_variable_says_how_much(dags, settings):
+    words = dags.words_of("maintain", settings, "r")
+    assert words == ["maintain", "store", "--run-id", "r", "--output", "json"]
+    some = dags.words_of("maintain", {**settings, "keep_history": "90d"}, "r")
+    assert some[4:6] == ["--keep-history", "90d"]
+    assert dags.maintain.task_id == "maintain"
+    assert dags.maintain.next is None
 
 
 def test_the_tasks_are_commands_in_this_order(dags):
@@ -154,7 +168,7 @@ def test_all_settings_and_the_run_id_are_templates_with_defaults(dags):
 
 @pytest.mark.parametrize("url", ["", "redis://writer@localhost:6379/0"])
 @pytest.mark.parametrize(("policy", "config"), [("", ""), ("conf/policy.toml", "s3.toml")])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "maintain"])
 def test_each_command_has_the_options_that_it_is_given(
     dags, settings, claimlib, monkeypatch, command, policy, config, url
 ):
@@ -166,8 +180,8 @@ def test_each_command_has_the_options_that_it_is_given(
     assert words[-2:] == ["--output", "json"]
     shown_options = set(re.findall(r"--[a-z-]+", shown))
     assert {word for word in words if word.startswith("--")} <= shown_options
-    assert ("--run-id" in words) == (command in {"snapshot", "xautoclaim"})
-    assert ("--dry-run" in words) == (command == "xautoclaim")
+    assert ("--run-id" in words) == (command in {"snapshot", "xautoclaim", "maintain"})
+    assert ("--dry-run" in words) == (command in {"xautoclaim", "maintain"})
     written_back = bool(url) and command == "xautoclaim"
     assert ("--writeback" in words) == (url in words) == written_back
     assert ("--config" in words) == (config in words) == bool(config)

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.timeout(60)
 PIECES = [piece for piece in TEXT_PIECES if not "\ud800" <= piece <= "\udfff"]  # none in UTF-8
 LITERALS = ["true", "false", "0", "1", "5", "-1", "5.0", "1.0", "1e3", "0.5", "inf", "-inf", "nan"]
 LITERALS += ["0x10", "1_000", "9223372036854775807", "9223372036854775808", str(COUNT_MAX)]
-LITERALS += [str(COUNT_MAX + 1), "9" * 30, "[]", "[5]", "{}", "{a = 1}", "1979-05-27", "07:32:00"]
+LITERALS += [str(COUNT_MAX + 1), "9" * 30, "[]", "[5]", '["a", "b"]', "{}", "{a = 1}"]
+LITERALS += ["1979-05-27", "07:32:00"]
 
 
 # ---- what each key takes ----
@@ -62,6 +63,13 @@ def text_by(grammar):
     return meaning
 
 
+def names(value):
+    """One name, or a list of some."""
+    spelled = value if isinstance(value, list) else [value]
+    read = [name_spelled(name) if isinstance(name, str) else BAD for name in spelled]
+    return tuple(read) if read and BAD not in read else BAD
+
+
 def glob(text):
     return text if is_glob(text) is True else BAD
 
@@ -79,7 +87,7 @@ def one_of(choices):
 
 
 XAUTOCLAIM = {
-    "consumer": (text_by(name_spelled), ["c", r"a\\b", r"\xff", ""]),
+    "consumer": (names, ["c", r"a\\b", r"\xff", ""]),
     "min_idle": (text_by(duration_ms), ["15m", "1h30m", "0ms", "7d"]),
     "stream": (text_by(glob), ["*", "orders:*", "[a-c]?", r"\[x"]),
     "group": (text_by(glob), ["g", "[^x]*"]),

@@ -11,7 +11,7 @@ from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 
 COMMANDS = (
     *("init", "snapshot", "import", "xautoclaim", "xpending", "check", "runs"),
-    *("xclaim", "xack", "retire", "writeback", "rescue", "undo"),
+    *("xclaim", "xack", "retire", "writeback", "rescue", "undo", "maintain"),
 )
 XCLAIM = ("xclaim", "store", "s", "g", "c")
 SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
@@ -33,6 +33,7 @@ SWEEP = ("xautoclaim", "store", "--consumer", "c", "--min-idle", "1h")
         ("writeback", "older than DURATION"),
         ("rescue", "(ms, s, m, h, d, w)"),
         ("undo", "undo the undo"),
+        ("maintain", "7 days"),
     ],
 )
 def test_help_has_units_and_an_example(claimlib, command, unit):

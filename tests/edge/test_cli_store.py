@@ -51,7 +51,7 @@ def test_a_run_is_shown_refusals_are_named_and_the_run_can_be_looked_up(claimlib
     assert phases == [
         f"claimlib: {phase}"
         for phase in (
-            *("starting Spark", "reading the store", "recover", "begin"),
+            *("recover", "begin"),
             *("decide · run 1", "apply · run 1 · 2 rows to write"),
             *(f"{name} · run 1" for name in ("verify", "record", "finish")),
         )
@@ -466,7 +466,7 @@ def test_an_empty_consumer_is_refused(claimlib, stalled, words):
 
 @pytest.mark.usefixtures("spark")  # a session that is there is used
 def test_init_and_a_dry_run_show_what_they_do(claimlib, stalled, tmp_path):
-    assert "claimlib: starting Spark" in claimlib("init", tmp_path / "new").err
+    assert "claimlib: starting Spark" in claimlib("init", tmp_path / "new", "--engine", "spark").err
     shown = claimlib("xautoclaim", stalled, *SWEEP, "--dry-run").err
     assert "claimlib: decide · dry run" in shown.splitlines()
 
@@ -482,6 +482,7 @@ def test_verbose_a_run_says_how_many_entries_it_is_about(claimlib, stalled):
 
 
 @pytest.mark.usefixtures("spark")  # a session that is there is used
+@pytest.mark.usefixtures("in_session")
 def test_memory_for_a_spark_that_runs_already_is_said_to_have_no_effect(claimlib, stalled):
     options = ("--spark-conf", "spark.driver.memory=9g")
     said = claimlib("xpending", stalled, *options)

@@ -51,6 +51,15 @@ def test_a_consumer_is_shown_with_what_it_lost_and_received(claimlib, store):
     )
 
 
+def test_a_name_without_events_is_told(claimlib, store):
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    lists = "claimlib describe STORE lists streams, groups and consumers"
+    said = claimlib("entry", store.where, "s", "3-0", "mistyped").out
+    assert f"no event of this entry: {lists}\n" in said
+    said = claimlib("entry", store.where, "--consumer", "mistyped").out
+    assert f"no event of this consumer: {lists}\n" in said
+
+
 def test_arguments_that_name_no_entry_are_refused(claimlib, store):
     for words in (("s",), ("s", "1-0", "--consumer", "c"), ("s", "x")):
         said = claimlib("entry", store.where, *words)

@@ -1,13 +1,12 @@
-"""Every exit code of the README's table, each by a process that ended with it.
+"""Every exit code of the README's table, each by a command that ended with it.
 
-But for the one that is interrupted the processes share this test's JVM, and run some at a time.
+Those that are interrupted are processes of their own.
 """
 
 import os
 import re
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,15 +15,13 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.cluster.jars import copy_jars
 from tests.delta.own_rows import append
-from tests.edge.processes import ROOT, run_claimlib_in_the_jvm_of, started_claimlib
+from tests.edge.processes import ROOT, started_claimlib
 
 NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
-AT_A_TIME = 3
 CASES = {
     "done": (0, ("runs", "stalled"), ""),
     "our fault": (
@@ -51,25 +48,25 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def stores(spark, empty_store, tmp_path_factory):
+def stores(open_store, empty_store, tmp_path_factory):
     """A folder of stores: `stalled` has an entry that is due, without proof that its stream has it;
     `forged` a row in its journal that no run wrote; `unfinished` a run that stopped when it had
     decided; `interrupted` and `terminated` have an entry that is due, and its stream has it."""
     folder = tmp_path_factory.mktemp("stores")
-    stalled = Store.open(spark, str(shutil.copytree(empty_store, folder / "stalled")))
+    stalled = open_store(shutil.copytree(empty_store, folder / "stalled"))
     pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     write_keyspace(stalled, {b"s": Stream({}, {b"g": group})}, NOW_MS, proven=None)
     for name in ("forged", "unfinished"):
         shutil.copytree(folder / "stalled", folder / name)
-    terminated = Store.open(spark, str(shutil.copytree(empty_store, folder / "terminated")))
+    terminated = open_store(shutil.copytree(empty_store, folder / "terminated"))
     entries = {StreamId(1, 0): (b"field", b"value")}
     write_keyspace(terminated, {b"s": Stream(entries, {b"g": group})}, NOW_MS)
     shutil.copytree(folder / "terminated", folder / "interrupted")
     shutil.copytree(empty_store, folder / "imported")
     forged = {"run_seq": 1, "kind": "run", "inputs": "no JSON"}
-    append(Store.open(spark, str(folder / "forged")), "journal", forged)
-    _leave_unfinished(Store.open(spark, str(folder / "unfinished")))
+    append(open_store(folder / "forged"), "journal", forged)
+    _leave_unfinished(open_store(folder / "unfinished"))
     return folder
 
 
@@ -83,27 +80,15 @@ def _leave_unfinished(store):
         xautoclaim(store, request, run_id="r", progress=stop)
 
 
-@pytest.fixture(scope="module")
-def ended(spark, stores):
-    """The finished process of each case."""
-
-    def run(case):
-        _, (command, *words), _ = CASES[case]
-        places = [stores / word if (stores / word).is_dir() else word for word in words]
-        return run_claimlib_in_the_jvm_of(spark, command, *places)
-
-    with ThreadPoolExecutor(AT_A_TIME) as threads:
-        return dict(zip(CASES, threads.map(run, CASES), strict=True))
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_a_process_ends_with_the_code_of_what_happened_and_says_what_it_was(ended, case):
-    code, _, said = CASES[case]
-    process = ended[case]
-    assert process.returncode == code, process.stderr
-    assert said in process.stderr
-    assert "Traceback" not in process.stderr
-    assert bool(process.stdout) == (code in {0, 3, 6})
+def test_a_command_ends_with_the_code_of_what_happened_and_says_what_it_was(claimlib, stores, case):
+    code, (command, *words), message = CASES[case]
+    places = [stores / word if (stores / word).is_dir() else word for word in words]
+    said = claimlib(command, *places)
+    assert said.code == code, said.err
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert bool(said.out) == (code in {0, 3, 6})
 
 
 def signalled(words, phase, send):
@@ -135,9 +120,9 @@ def terminate(process):
     process.send_signal(signal.SIGTERM)
 
 
-def claimed_one(process):
+def claimed_one(said):
     """Whether the report is that of the run that claims the one entry of its store."""
-    (total,) = [line for line in process.stdout.splitlines() if line.startswith("total ")]
+    (total,) = [line for line in said.out.splitlines() if line.startswith("total ")]
     return total.split()[:6] == ["total", "1", "group", "1", "1", "1"]
 
 
@@ -151,7 +136,7 @@ def without_maven(spark, tmp_path):
 
 
 def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_does_it(
-    spark, stores, without_maven
+    claimlib, stores, without_maven
 ):
     words = ("xautoclaim", stores / "interrupted", *SWEEP, "--run-id", "nightly")
     code, rest = signalled((*words, *without_maven), "decide", press_ctrl_c)
@@ -159,15 +144,17 @@ def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_doe
     # The signal comes before the decision is written, or after that.
     left = ("nothing was decided, so", "the decision of run 1 (xautoclaim:nightly) was written: ")
     assert rest.startswith(tuple(f"claimlib: interrupted: {state}" for state in left))
-    finished = run_claimlib_in_the_jvm_of(spark, *words)
-    assert finished.returncode == 0, finished.stderr
-    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
+    finished = claimlib(*words)
+    assert finished.code == 0, finished.err
+    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.out
     assert claimed_one(finished)
-    looked_at = run_claimlib_in_the_jvm_of(spark, "xpending", stores / "interrupted")
-    assert looked_at.returncode == 0, looked_at.stderr
+    looked_at = claimlib("xpending", stores / "interrupted")
+    assert looked_at.code == 0, looked_at.err
 
 
-def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_command(spark, stores):
+def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_command(
+    claimlib, stores
+):
     words = ("xautoclaim", stores / "terminated", *SWEEP, "--run-id", "nightly")
     code, rest = signalled(words, "apply", terminate)
     assert code == 143, rest
@@ -175,17 +162,17 @@ def test_a_run_that_is_terminated_after_its_decision_is_finished_by_the_same_com
         "claimlib: terminated: the decision of run 1 was written: the same command with its"
         " --run-id, or the next run, finishes it\n"
     )
-    unfinished = run_claimlib_in_the_jvm_of(spark, "xpending", stores / "terminated")
-    assert unfinished.returncode == 0, unfinished.stderr
-    assert "then --as-of 1 shows the store after it" in unfinished.stdout
-    finished = run_claimlib_in_the_jvm_of(spark, *words)
-    assert finished.returncode == 0, finished.stderr
+    unfinished = claimlib("xpending", stores / "terminated")
+    assert unfinished.code == 0, unfinished.err
+    assert "then --as-of 1 shows the store after it" in unfinished.out
+    finished = claimlib(*words)
+    assert finished.code == 0, finished.err
     recovered = "claimlib: recover · finishing run 1 (xautoclaim:nightly) of another process"
-    assert recovered in finished.stderr.splitlines()
-    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.stdout
-    assert "was already done" not in finished.stdout + finished.stderr
-    repeated = run_claimlib_in_the_jvm_of(spark, *words)
-    assert repeated.stdout.splitlines()[-1] == "run 1 was already done: nothing was changed"
+    assert recovered in finished.err.splitlines()
+    assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.out
+    assert "was already done" not in finished.out + finished.err
+    repeated = claimlib(*words)
+    assert repeated.out.splitlines()[-1] == "run 1 was already done: nothing was changed"
     assert claimed_one(finished)
 
 

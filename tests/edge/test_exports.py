@@ -17,17 +17,17 @@ ENTRIES = 3
 
 
 @pytest.fixture(scope="module")
-def shared_store(empty_store, tmp_path_factory, spark):
+def shared_store(empty_store, tmp_path_factory, open_store):
     """Create a store with 60 streams of three pending entries, all of which a sweep and an XCLAIM
     took, and one whose two pending entries a sweep deleted."""
     import shutil
 
-    from claimlib import AutoclaimRequest, Store, SweepRequest, xautoclaim
+    from claimlib import AutoclaimRequest, SweepRequest, xautoclaim
     from claimlib.commands.xclaim import NamedClaim, xclaim
     from claimlib.semantics.model import ClaimRequest
 
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("exports") / "store")
-    store = Store.open(spark, str(where))
+    store = open_store(where)
     ids = [StreamId(n, 0) for n in range(1, ENTRIES + 1)]
     pending = tuple(PendingEntry(id_, b"dead", NOW_MS - 90_000, 3) for id_ in ids)
     group = Group(StreamId(9, 0), pending, (Consumer(b"dead", NOW_MS, None),))

@@ -1,7 +1,7 @@
 """Places that cannot be a store, storage, tables and files that cannot be used, servers that do not
-serve, rights that are missing: each by a process, which says cause and remedy in one line of ours.
+serve, rights that are missing: a command names cause and remedy in one line of ours.
 
-Where no JVM is needed there is none to be had; the others find this test's JVM, some at a time.
+Where no JVM is needed, none may start; the others get the session of the tests.
 """
 
 import os
@@ -10,7 +10,6 @@ import shutil
 import socketserver
 import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,14 +18,13 @@ import pytest
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
-from tests.edge.processes import run_claimlib, run_claimlib_in_the_jvm_of
+from tests.edge.conftest import Said
+from tests.edge.processes import run_claimlib
 
 NOW_MS = 1_750_000_000_000
 NO_JAVA = {"JAVA_HOME": "/nowhere"}
-AT_A_TIME = 3
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
 # What only Java, Spark, or an error that nobody has thought of would say.
 FOREIGN = re.compile(
@@ -49,13 +47,12 @@ class Fault:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def said_of(fault, at, process):
-    """The one line that a process has said, once it is seen to be all, and ours."""
-    shown = f"{process.stdout}\n{process.stderr}"
-    assert process.stdout == "", shown
-    (line,) = process.stderr.splitlines()
+def said_of(fault, at, said):
+    """The one line that a command has said, once it is seen to be all, and ours."""
+    assert said.out == "", said
+    (line,) = said.err.splitlines()
     assert line.startswith("claimlib: error: "), line
-    assert process.returncode == fault.code, line
+    assert said.code == fault.code, line
     assert fault.cause.format(**at) in line, line
     assert fault.remedy.format(**at) in line, line
     assert not FOREIGN.search(line.replace(str(at["at"]), "")), line
@@ -64,6 +61,10 @@ def said_of(fault, at, process):
 
 def worded(fault, at):
     return [word.format(**at) for word in fault.words]
+
+
+def of_process(process):
+    return Said(process.returncode, process.stdout, process.stderr)
 
 
 # ------------------------------------------------------------------- without a JVM
@@ -167,6 +168,8 @@ WITHOUT_A_JVM = {
         *(2, "refused the login", "check the user name and the password"),
         {"REDIS_PASSWORD": "wrong"},
     ),
+}  # fmt: skip
+WITHOUT_A_USABLE_JAVA = {
     "no Java": Fault(
         ("init", "{at}/new", "--engine", "spark"),
         *(2, "Spark needs Java 17 or newer, but JAVA_HOME=/nowhere has none", "install it"),
@@ -209,10 +212,24 @@ def at(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_JVM)
-def test_a_fault_that_is_seen_without_a_jvm_is_one_line_that_names_cause_and_remedy(at, name):
+def test_a_fault_that_is_seen_without_a_jvm_is_one_line_that_names_cause_and_remedy(
+    claimlib, monkeypatch, at, name
+):
+    def refused(*_arguments, **_options):
+        raise AssertionError("Spark was started")
+
     fault = WITHOUT_A_JVM[name]
+    for variable, value in fault.variables.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setattr("claimlib.session.open_session", refused)
+    said_of(fault, at, claimlib(*worded(fault, at), "--quiet"))
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_USABLE_JAVA)
+def test_a_java_that_spark_cannot_use_is_one_line_that_names_cause_and_remedy(at, name):
+    fault = WITHOUT_A_USABLE_JAVA[name]
     variables = NO_JAVA | {key: text.format(**at) for key, text in fault.variables.items()}
-    said_of(fault, at, run_claimlib(*worded(fault, at), "--quiet", **variables))
+    said_of(fault, at, of_process(run_claimlib(*worded(fault, at), "--quiet", **variables)))
 
 
 # ------------------------------------------------------------------- missing rights
@@ -251,7 +268,7 @@ def test_a_folder_without_the_right_to_use_it_is_named(tmp_path, mode, command, 
     fault = Fault((command, str(place)), 4, cause, "or give another location")
     with rights_taken_from(locked, mode):
         process = run_without_privileges(*fault.words, "--quiet")
-    said_of(fault, {"at": tmp_path}, process)
+    said_of(fault, {"at": tmp_path}, of_process(process))
 
 
 # ------------------------------------------------------------------- with a JVM
@@ -386,7 +403,7 @@ WITH_A_JVM = {
         (*IMPORT, "{at}/empty"), 4, "{at}/empty cannot be read as a table", "nor a folder with"
     ),
     "no name to import": Fault(
-        (*IMPORT, "no.such.table"), 4, "Spark has no such catalog", "write a path as ./no.such"
+        (*IMPORT, "no.such.table"), 4, "no.such.table: no such file", "no table of this name in the"
     ),
     "a damaged table to import": Fault(
         (*IMPORT, "{at}/damaged"), 4, "a table is damaged, {at}/damaged/_delta_log", RESTORE
@@ -422,21 +439,21 @@ USERS = (
 
 
 @pytest.fixture(scope="module")
-def filled(spark, empty_store, tmp_path_factory):
+def filled(open_store, empty_store, tmp_path_factory):
     """A store with an entry that is pending."""
     folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("filled") / "store")
     pel = (PendingEntry(StreamId(1, 0), b"dead", NOW_MS - 90_000, 3),)
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     entries = {StreamId(1, 0): (b"field", b"value")}
-    store = Store.open(spark, str(folder))
+    store = open_store(folder)
     for name in (b"s", b"t"):  # so that there is a commit between the first and the last
         write_keyspace(store, {name: Stream(entries, {b"g": group})}, NOW_MS)
     return folder
 
 
 @pytest.fixture(scope="module")
-def ended(spark, empty_store, filled, tmp_path_factory):
-    """The finished process of each fault, and its places."""
+def lake(spark, tmp_path_factory):
+    """The places of faults that may need a JVM: tables, files, and a server with two users."""
     folder = tmp_path_factory.mktemp("with a JVM")
     (folder / "text").write_text("text\n", encoding="utf-8")
     (folder / "empty").mkdir()
@@ -450,25 +467,29 @@ def ended(spark, empty_store, filled, tmp_path_factory):
         with server.client() as client:
             client.xadd("s", {"f": "v"})
         urls = {user: server.url.replace("//", f"//{user}@") for user in ("poor", "poorer")}
-
-        def run(name):
-            at = {"at": folder, "store": folder / f"store {name}", **urls}
-            at["empty"] = shutil.copytree(empty_store, folder / f"empty {name}")
-            shutil.copytree(filled, at["store"])
-            for damage in DAMAGES:
-                if damage.__name__ == name:
-                    damage(at["store"] / "pending")
-            fault = WITH_A_JVM[name]
-            words = (*worded(fault, at), "--quiet")
-            return at, run_claimlib_in_the_jvm_of(spark, *words, **fault.variables)
-
-        with ThreadPoolExecutor(AT_A_TIME) as threads:
-            return dict(zip(WITH_A_JVM, threads.map(run, WITH_A_JVM), strict=True))
+        yield {"at": folder, **urls}
 
 
 @pytest.mark.parametrize("name", WITH_A_JVM)
-def test_a_fault_of_storage_or_a_table_is_one_line_that_names_cause_and_remedy(ended, name):
-    said_of(WITH_A_JVM[name], *ended[name])
+def test_a_fault_of_storage_or_a_table_is_one_line_that_names_cause_and_remedy(
+    claimlib, monkeypatch, lake, empty_store, filled, tmp_path, name
+):
+    fault = WITH_A_JVM[name]
+    for variable, value in fault.variables.items():
+        monkeypatch.setenv(variable, value)
+    at = lake | {"store": shutil.copytree(filled, tmp_path / "a store")}
+    at["empty"] = shutil.copytree(empty_store, tmp_path / "empty")
+    for damage in DAMAGES:
+        if damage.__name__ == name:
+            damage(at["store"] / "pending")
+    said_of(fault, at, claimlib(*worded(fault, at), "--quiet"))
+
+
+@pytest.mark.usefixtures("in_session")
+def test_a_name_that_no_catalog_of_spark_has_is_named(claimlib, filled):
+    words = ("import", str(filled), "--pending", "p", "--entries", "no.such.table")
+    fault = Fault(words, 4, "Spark has no such catalog", "write a path as ./no.such")
+    said_of(fault, {"at": filled}, claimlib(*words, "--quiet"))
 
 
 # ------------------------------------------------------------------- a disk
@@ -494,7 +515,7 @@ def disk(folder, options):
         ("read only", "is read-only: make it writable", "or give another location"),
     ],
 )
-def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault, cause, remedy):
+def test_a_disk_that_takes_nothing_more_is_named(claimlib, filled, tmp_path, fault, cause, remedy):
     folder = tmp_path / "disk"
     with disk(folder, "size=4m"):
         shutil.copytree(filled, folder / "store")
@@ -504,8 +525,8 @@ def test_a_disk_that_takes_nothing_more_is_named(spark, filled, tmp_path, fault,
         else:
             subprocess.run(("mount", "-o", "remount,ro", str(folder)), check=True)
         words = ("xautoclaim", str(folder / "store"), *SWEEP)
-        process = run_claimlib_in_the_jvm_of(spark, *words, "--quiet")
-    said_of(Fault(words, 4, cause, remedy), {"at": folder}, process)
+        said = claimlib(*words, "--engine", "spark", "--quiet")
+    said_of(Fault(words, 4, cause, remedy), {"at": folder}, said)
 
 
 # ------------------------------------------------------------------- a JVM of one's own
@@ -515,14 +536,14 @@ def test_nothing_that_a_jvm_of_our_own_says_reaches_the_terminal(filled):
     # Delta prints six lines on standard output besides, of a place in the folder of a table.
     words = ("init", f"{filled}/pending/x", "--engine", "spark")
     fault = Fault(words, 4, "cannot be in the folder of a", ANOTHER)
-    said_of(fault, {"at": filled}, run_claimlib(*fault.words, "--quiet"))
+    said_of(fault, {"at": filled}, of_process(run_claimlib(*fault.words, "--quiet")))
 
 
 def test_spark_that_does_not_start_is_one_line(tmp_path):
     words = ("init", str(tmp_path / "new"), "--engine", "spark")
     words = (*words, "--spark-conf", "spark.driver.memory=many")
     fault = Fault(words, 2, "Spark does not start: Invalid maximum heap size", "check its settings")
-    said_of(fault, {"at": tmp_path}, run_claimlib(*words, "--quiet"))
+    said_of(fault, {"at": tmp_path}, of_process(run_claimlib(*words, "--quiet")))
 
 
 # ------------------------------------------------------------------- commands that need no JVM

@@ -21,10 +21,8 @@ STREAM, OWNER, HEIR = "stréam", "ünna", "jürgen"
 
 
 @pytest.fixture(scope="module")
-def filled(empty_store, tmp_path_factory, spark):
+def filled(empty_store, tmp_path_factory, open_store):
     """The folder of a store with two due entries."""
-    from claimlib.store.tables import Store
-
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("filled") / "store")
     entries = tuple(
         PendingEntry(StreamId(n, 0), OWNER.encode(), NOW_MS - 90_000, 1) for n in (1, 2)
@@ -32,7 +30,7 @@ def filled(empty_store, tmp_path_factory, spark):
     group = Group(StreamId(9, 0), entries, (Consumer(OWNER.encode(), NOW_MS, None),))
     kept = {StreamId(n, 0): (b"f", b"v") for n in (1, 2)}
     stream = Stream(kept, {b"g": group})
-    write_keyspace(Store.open(spark, str(where)), {STREAM.encode(): stream}, NOW_MS)
+    write_keyspace(open_store(where), {STREAM.encode(): stream}, NOW_MS)
     return where
 
 
@@ -96,7 +94,7 @@ def test_a_java_that_takes_file_names_for_another_encoding_is_refused_with_what_
     where = shutil.copytree(filled, tmp_path / "café")
     monkeypatch.setattr("sys.getfilesystemencoding", lambda: "koi8-r")
     for words in (("xpending", where), ("init", tmp_path / "naïve")):
-        refused = claimlib(*words)
+        refused = claimlib(*words, "--engine", "spark")
         assert (refused.code, refused.out) == (2, "")
         assert "Java encodes file names as UTF-8, Python as koi8-r" in refused.err
         assert "LC_ALL=C.UTF-8" in refused.err

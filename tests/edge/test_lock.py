@@ -46,10 +46,10 @@ READING = {
 
 
 @pytest.fixture(scope="module")
-def where(spark, empty_store, tmp_path_factory):
+def where(open_store, empty_store, tmp_path_factory):
     """Return the folder of a store with pending entries of the stream s."""
     folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("locked") / "store")
-    write_keyspace(Store.open(spark, str(folder)), keyspace(b"s"), NOW_MS)
+    write_keyspace(open_store(folder), keyspace(b"s"), NOW_MS)
     return folder
 
 
@@ -61,6 +61,7 @@ def held(where):
         yield where
 
 
+@pytest.mark.usefixtures("in_session")
 @pytest.mark.parametrize("command", WRITING)
 def test_a_command_that_writes_ends_with_5_and_names_the_run_that_it_would_wait_for(
     claimlib, held, command, monkeypatch

@@ -244,8 +244,6 @@ SIGNALS = pytest.mark.parametrize(
 
 def _interrupt(monkeypatch, number, *, is_written):
     """Send a signal before or after the decision is appended."""
-    # Else an earlier test's session would be used, and Spark may write even after a signal.
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     append = FolderWriter.append
 
     def interrupted(self, table, *arguments, **options):

@@ -148,6 +148,7 @@ def files(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keyspace", [{}, sample_keyspace(NOW_MS)], ids=["nothing", "entries"])
 @pytest.mark.parametrize("path", [STALLED, MIN_IDLE], ids=lambda path: path.stem)
 def test_of_a_store_without_a_snapshot_a_notebook_says_so_and_has_no_chart_over_time(
@@ -164,6 +165,7 @@ def test_of_a_store_without_a_snapshot_a_notebook_says_so_and_has_no_chart_over_
     assert {plot.name for plot in plots.glob("*")} == drawn
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plots")
 def test_names_that_mean_something_to_a_plot_or_a_terminal_are_shown_as_they_are_or_written_out(
     store: Store, capsys: pytest.CaptureFixture[str]
@@ -182,6 +184,7 @@ def test_names_that_mean_something_to_a_plot_or_a_terminal_are_shown_as_they_are
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plots")
 def test_what_a_sweep_deleted_does_not_count_as_acknowledged_by_its_owner(
     store: Store, capsys: pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ COMMANDS = {
     "retire": ("{}", "s", "g", "c", "--to", "d"),
     "writeback": ("{}", "1", "redis://127.0.0.1:1/0"),
     "undo": ("{}", "1"),
+    "maintain": ("{}",),
     "abandon": ("{}", "snapshot:x"),
 }
 PARTS = ("", "pending", "journal/_delta_log", "entries/bucket=3")

@@ -240,8 +240,6 @@ def test_another_server_is_refused_before_spark_starts(
     def starts(*_, **__):
         raise AssertionError("Spark starts")
 
-    # Another test of this process may have a session.
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
     database = f"{server.url[:-1]}1"
     for url, said in ((other.url, "nothing proves that"), (database, "which is another database")):

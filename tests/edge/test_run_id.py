@@ -17,6 +17,7 @@ ARGUMENTS = {
     "retire": ("store", "s", "g", "c", "--to", "d"),
     "writeback": ("store", "1", "redis://127.0.0.1:1/0"),
     "undo": ("store", "1"),
+    "maintain": ("store",),
     "rescue": ("redis://127.0.0.1:1/0", "store", "--consumer", "c", "--min-idle", "1h"),
 }
 

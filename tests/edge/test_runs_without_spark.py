@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
@@ -18,7 +19,6 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingE
 from claimlib.semantics.words import Stream
 from claimlib.session import takes_paths_for_folders
 from claimlib.store.opening import open_folder
-from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
@@ -48,9 +48,8 @@ LOOKED_AT = {"check": ((), 4), "xautoclaim": (EXPLAINED, 0)}
 TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
 
 
-def by_runs(spark, where):
+def by_runs(store):
     """A store with three runs, of which one refused a group, and a fourth that is unfinished."""
-    store = Store.open(spark, str(where))
     pel = tuple(PendingEntry(StreamId(n, 0), b"dead", NOW_MS - 90_000, 3) for n in (1, 2))
     group = Group(StreamId(9, 0), pel, (Consumer(b"dead", NOW_MS, None),))
     entries = {StreamId(1, 0): (b"f", b"\xff")}
@@ -65,12 +64,13 @@ def by_runs(spark, where):
 
     with pytest.raises(InterruptedError):
         xautoclaim(store, SWEEP, run_id="unfinished", progress=stop)
-    return where
+    return Path(store.where)
 
 
 @pytest.fixture(scope="module")
-def filled(spark, empty_store, tmp_path_factory):
-    return by_runs(spark, shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é"))
+def filled(open_store, empty_store, tmp_path_factory):
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("a b") / "store é")
+    return by_runs(open_store(where))
 
 
 def by_spark(claimlib, monkeypatch, *words, command="runs"):
@@ -138,6 +138,7 @@ def test_a_process_that_has_no_java_lists_runs_and_shows_one(claimlib, monkeypat
     )
 
 
+@pytest.mark.usefixtures("in_session")
 def test_what_delta_rs_cannot_read_is_read_by_spark(claimlib, monkeypatch, filled):
     expected = claimlib("runs", filled)
     monkeypatch.setattr(TAKES_PATHS, lambda _master, _conf: True)
@@ -232,7 +233,6 @@ def test_a_store_that_cannot_be_used_is_refused_in_the_same_words(
 @pytest.fixture
 def nothing_provided(monkeypatch):
     """This process has no session, and nothing in its environment is about Spark."""
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     for name in list(os.environ):
         if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "DATABRICKS_", "JAVA_TOOL")):
             monkeypatch.delenv(name)
@@ -280,8 +280,8 @@ def test_what_has_settings_of_spark_in_the_environment_is_left_to_spark(monkeypa
     assert not takes_paths_for_folders("local[*]", {})
 
 
-def test_a_session_that_is_there_is_asked(spark):
-    assert spark is not None
+@pytest.mark.usefixtures("in_session")
+def test_a_session_that_is_there_is_asked():
     assert not takes_paths_for_folders("local[*]", {})
 
 

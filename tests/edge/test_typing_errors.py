@@ -124,8 +124,6 @@ def where(store, claimlib, monkeypatch):
     def starts(*_, **__):
         raise AssertionError("Spark starts")
 
-    # Another test of this process may have a session.
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
     return store.where
 
@@ -197,7 +195,6 @@ def test_a_table_of_requests_names_no_group_to_look_for(claimlib, where, monkeyp
     ],
 )
 def test_paths_in_messages_are_absolute(claimlib, store, monkeypatch, tmp_path, line, shown):
-    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     (tmp_path / "here" / "sub").mkdir(parents=True)
     (tmp_path / "here" / "deep" / "folder").mkdir(parents=True)
     at = tmp_path / "here"

@@ -35,7 +35,7 @@ def relation(engine, names, rows):
 
 
 def dealt(engine, rows, shared):
-    """Who gets each entry, by (group, ms, outcome)."""
+    """Return the recipient of each entry, by (group, ms, outcome)."""
     signed = [(stream, group, to_bigint(ms), 0, int(of)) for stream, group, ms, of in rows]
     names = ("stream", "consumer_group", "id_ms", "id_seq", "outcome")
     decided = relation(engine, names, signed).select("*", f"{GROUP_KEY} AS group_key")

@@ -122,6 +122,7 @@ def test_one_changed_count_and_one_changed_owner_are_the_differences_that_it_nam
     assert not proof.holds
 
 
+@pytest.mark.long
 def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
     copied: Store, agreed: Agreed
 ):

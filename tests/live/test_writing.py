@@ -64,7 +64,7 @@ def acks(latest_ms, *ids, owner=b"bob", count=1, stream=b"s"):
 
 
 def written(source, *batches):
-    """What became of the entries of each batch."""
+    """Return the outcomes of the entries of each batch."""
     return [outcomes for batch in batches for outcomes in write_entries(source, [batch])]
 
 

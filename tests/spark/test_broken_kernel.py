@@ -55,6 +55,7 @@ def test_the_comparison_fails_for_each_broken_rule_and_for_no_other_reason(spark
         assert differing, how
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_kernel_by_value")
 def test_of_a_sweep_with_a_broken_rule_an_example_of_two_entries_at_most_is_printed(
     spark, monkeypatch

@@ -279,7 +279,7 @@ def test_a_group_whose_page_has_no_rows_is_refused_beside_one_whose_hash_it_shar
     assert error.value.names == [swept.decode(), other.decode()]
 
 
-@pytest.mark.parametrize("engine", ["embedded", "spark"])
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def test_two_rows_of_one_id_at_the_pages_cut_both_reach_the_kernel(spark, engine):
     group = Group(MAX_ID, (PendingEntry(StreamId(1, 0), b"d", NOW_MS - 9, 1),), ())
     store, request = one_page(LiteralStore(spark, engine), group, (MIN_ID, MAX_ID))

@@ -50,6 +50,7 @@ def compared(spark, seed: int) -> Counter[str]:
     return batch.branches()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_whether_rows_are_few_or_many_it_decides_the_same(spark, monkeypatch, is_large):
     """Nothing is random: by seed 1 the 60 groups are always the same."""

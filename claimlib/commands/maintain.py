@@ -1,0 +1,228 @@
+"""Maintain a store: compact its tables, remove old files, and delete old history on request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from claimlib.commands.mirror import IMPORT, SNAPSHOT
+from claimlib.engine.relation import DESCENDING, Relation, union_all, union_by_name
+from claimlib.plans import maintenance as plan
+from claimlib.plans.journal_rows import JOURNAL_ROW
+from claimlib.plans.server_view import group_sources
+from claimlib.runs import Begun, Decision, Progress, begin_dry_run, run
+from claimlib.runs.maintenance import (
+    BYTES_REMOVED,
+    COMMAND,
+    COMPACTED,
+    FILES_REMOVED,
+    ROWS_DELETED,
+    SIZES,
+    STAGED,
+    THROUGH,
+    count_of,
+    sizes,
+)
+from claimlib.runs.rollforward import NOT_ABANDONED, wall_ms
+from claimlib.schema import TABLES, Kind
+from claimlib.store.guards import check_changeable
+from claimlib.store.lookups import readable_at
+from claimlib.store.tables import Store
+from claimlib.store.writer import to_compact
+
+RUNS_DELETED, OLDEST_SOURCE = "runs_deleted", "oldest_source"
+TABLE_COUNTS = (*SIZES, COMPACTED, ROWS_DELETED, FILES_REMOVED, BYTES_REMOVED)
+"""The numbers of each table."""
+
+
+@dataclass(frozen=True)
+class MaintainReply:
+    """Hold what a maintenance did, or would do in a dry run.
+
+    Attributes:
+        run_seq: the number of the run, or None in a dry run.
+        is_repeat: True if an earlier call with the same run id had done it.
+        counts: expired (readings whose staged rows were deleted), runs_deleted (runs whose journal
+            rows were deleted), deleted_through (the last of them; missing if there is none),
+            oldest_source (the run that kept the journal rows of later runs, though they are old;
+            missing if there is none).
+        tables: one row per table: table, files_before, bytes_before, files_after, bytes_after,
+            files_compacted, rows_deleted, files_removed, bytes_removed.  In a dry run the numbers
+            after are None.  bytes_removed is None if it is unknown.
+    """
+
+    run_id: str | None
+    run_seq: int | None
+    dry_run: bool
+    is_repeat: bool
+    counts: Mapping[str, int]
+    tables: Sequence[Mapping[str, int | str | None]]
+
+
+def maintain(
+    store: Store,
+    *,
+    keep_history_ms: int | None = None,
+    vacuum: bool = True,
+    run_id: str | None = None,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> MaintainReply:
+    """Compact the tables of a store, and remove files that no version within their retention has.
+
+    Staged rows that no run has used are deleted.  No other row is deleted without
+    `keep_history_ms`.
+
+    Args:
+        keep_history_ms: delete the journal rows, and the rows of `pel_snapshots`, of runs that
+            ended longer ago.  None keeps all.  The `run` rows stay, and so do the rows since the
+            last snapshot or import of each group.
+        vacuum: remove old files.
+        run_id: the key of the run together with the command; the same key again changes nothing.
+        dry_run: say what would be done, and write nothing.
+        progress: called as each phase begins, and again with each new detail.
+
+    Raises:
+        RunKeyConflictError, LostRaceError: see `runs.run`.
+        UnfinishedRunError: in a dry run, an earlier run is not yet applied.
+
+    Examples:
+        >>> maintain(open_store("./store"), dry_run=True).counts["runs_deleted"]
+        0
+    """
+
+    def decide(begun: Begun) -> Decision:
+        return _decide(begun, keep_history_ms)
+
+    if dry_run:
+        decision = decide(begin_dry_run(store, progress))
+        expired = decision.rows.where(f"kind = '{Kind.EXPIRED}'").count()
+        counts = {**decision.counts, str(Kind.EXPIRED): expired}
+        return _reply(None, None, {**counts, **_planned(store, vacuum=vacuum)})
+    check_changeable(store, STAGED if keep_history_ms is None else (*STAGED, "journal"))
+    done = run(
+        store,
+        command=COMMAND,
+        request={"keep_history_ms": keep_history_ms, "vacuum": vacuum},
+        decide=decide,
+        run_id=run_id,
+        progress=progress,
+    )
+    return _reply(done.run_id, done.run_seq, done.counts, is_repeat=done.is_repeat)
+
+
+def _reply(
+    run_id: str | None, run_seq: int | None, counts: Mapping[str, int], *, is_repeat: bool = False
+) -> MaintainReply:
+    is_done = run_seq is not None
+    sized = {*SIZES} if is_done else {*SIZES[:2]}
+    optional = () if is_done else (BYTES_REMOVED,)
+
+    def number(table: str, name: str) -> int | None:
+        known = counts.get(count_of(table, name))
+        is_known = known is not None or name not in {*SIZES, *optional}
+        return (known or 0) if is_known or name in sized else None
+
+    others = {name: value for name, value in counts.items() if "." not in name}
+    return MaintainReply(
+        run_id=run_id,
+        run_seq=run_seq,
+        dry_run=not is_done,
+        is_repeat=is_repeat,
+        counts={str(Kind.EXPIRED): 0, RUNS_DELETED: 0, **others},
+        tables=[
+            {"table": table, **{name: number(table, name) for name in TABLE_COUNTS}}
+            for table in TABLES
+        ],
+    )
+
+
+def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
+    store = begun.store
+    counts = sizes(store, *SIZES[:2])
+    through = 0
+    if keep_history_ms is not None:
+        through, source = _last_deleted(begun, wall_ms() - keep_history_ms)
+        counts |= {THROUGH: through} if through else {}
+        counts |= {OLDEST_SOURCE: source} if source is not None else {}
+    old = store.relation("journal").where(plan.is_deleted(through))
+    number = old.sql("SELECT count(*) AS n, count(DISTINCT run_seq) AS runs FROM {this} AS this")
+    (of_journal,) = number.collect()
+    counts |= {RUNS_DELETED: of_journal["runs"], count_of("journal", ROWS_DELETED): of_journal["n"]}
+    names = ("run_seq", "landing")
+    decisions = store.relation("journal").where(f"kind = '{Kind.RUN}'").select(*names)
+    staged = {table: store.relation(table).select("landing") for table in STAGED}
+    landings = union_all(list(staged.values())).distinct("landing").fetched()
+    ended = landings if store.lock.folder is not None else _staged_before(begun)
+    expired = plan.expired_landings(landings, ended, decisions, through).fetched()
+    for table, rows in staged.items():
+        gone = rows.sql(
+            "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {expired} AS e USING (landing)",
+            expired=expired,
+        )
+        counts[count_of(table, ROWS_DELETED)] = gone.count()
+    rows = expired.select(f"'{Kind.EXPIRED}' AS kind", "landing")
+    counts = {name: value for name, value in counts.items() if value or "rows_" not in name}
+    return Decision(union_by_name([rows], JOURNAL_ROW), counts=counts)
+
+
+def _staged_before(begun: Begun) -> Relation:
+    """Return the readings that had staged rows when the last maintenance ended: landing.
+
+    Without a lock, a process may be reading a source while a maintenance runs.  What was staged
+    before the last maintenance is of no such process.
+    """
+    store = begun.store
+    done = begun.relation("runs").where(f"command = '{COMMAND}'")
+    last = done.order_by(f"run_seq{DESCENDING}").first()
+    versions = {} if last is None else last["output_versions"]
+    before = [readable_at(store, table, versions.get(table)) for table in STAGED]
+    nothing = store.rows("entry_landing", [], ["landing"])
+    known = [rows.select("landing") for rows in before if rows is not None]
+    return union_all([nothing, *known]).distinct("landing").fetched()
+
+
+def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
+    """Return the last run whose journal rows are deleted, 0 if there is none.
+
+    Return with it the run that read a group before that, and whose journal rows are therefore
+    needed; None if the limit does not depend on one.
+    """
+    (old,) = plan.old_runs(begun.relation("runs"), before_ms).collect()
+    through = int(old["through"])
+    source = _oldest_source(begun)
+    if source is None or through < source:
+        return through, None
+    return max(source - 1, 0), source
+
+
+def _oldest_source(begun: Begun) -> int | None:
+    """Return the first of the runs that read the groups last, or None if no run has read a group.
+
+    A store that mirrors a server needs all changes of a group that was never read.  Then it is 0.
+    """
+    is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
+    runs = begun.relation("runs").where(is_reading).select("run_seq", "command").fetched()
+    read = begun.store.relation("journal").where(f"kind = '{Kind.GROUP}'")
+    sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()
+    is_mirror = not runs.where(f"command = '{SNAPSHOT}'").is_empty()
+    known: Relation = sources if is_mirror else sources.where("source_seq > 0")
+    first: int | None = pc.min(known.arrow()["source_seq"]).as_py()
+    return first
+
+
+def _planned(store: Store, *, vacuum: bool) -> dict[str, int]:
+    """Return what would be compacted and removed, as counts."""
+    counts: dict[str, int] = {}
+    for table in TABLES:
+        counts[count_of(table, COMPACTED)] = to_compact(table, store.writer.files(table))
+        if vacuum:
+            removed = store.writer.removable(table)
+            counts[count_of(table, FILES_REMOVED)] = removed.files
+            if removed.size_bytes is not None:
+                counts[count_of(table, BYTES_REMOVED)] = removed.size_bytes
+        else:
+            counts[count_of(table, BYTES_REMOVED)] = 0
+    return counts

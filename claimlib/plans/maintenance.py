@@ -1,0 +1,63 @@
+"""Find the rows of `journal` and the staged rows that a maintenance deletes."""
+
+from __future__ import annotations
+
+from claimlib.engine.relation import Relation
+from claimlib.schema import Kind
+
+
+def old_runs(runs: Relation, before_ms: int) -> Relation:
+    """Return one row with the runs at the beginning of the history that ended before an instant.
+
+    Columns: `through`, the last of them, 0 if there is none.  A run without times is not old.
+
+    Args:
+        runs: the table.
+    """
+    return runs.sql(
+        f"""
+        SELECT coalesce(
+            min(CASE WHEN NOT coalesce(ended_ms < {before_ms:d}L, false) THEN run_seq END) - 1L,
+            max(run_seq),
+            0L
+        ) AS through
+        FROM {{this}} AS this
+        """
+    )
+
+
+def is_deleted(through: int) -> str:
+    """Return the SQL condition for journal rows that are deleted: those of runs up to a number.
+
+    The `run` rows stay, because they name the runs.
+    """
+    return f"run_seq <= {through:d}L AND kind <> '{Kind.RUN}'"
+
+
+def expired_landings(
+    staged: Relation, ended: Relation, decisions: Relation, through: int
+) -> Relation:
+    """Return the readings whose staged rows are deleted, one row per reading: landing.
+
+    These are readings of runs up to a number, and readings that no run has used.
+
+    Args:
+        staged: the readings with staged rows: landing.
+        ended: of these, the readings that no process is still working on.
+        decisions: the journal rows of kind `run`.
+    """
+    return staged.sql(
+        f"""
+        WITH used AS (
+            SELECT landing, max(run_seq) AS run_seq FROM {{decisions}} AS d
+            WHERE landing IS NOT NULL GROUP BY landing
+        ), unused AS (
+            SELECT landing, true AS has_ended FROM {{ended}} AS e GROUP BY landing
+        )
+        SELECT DISTINCT landing
+        FROM {{this}} AS s LEFT JOIN used USING (landing) LEFT JOIN unused USING (landing)
+        WHERE CASE WHEN run_seq IS NULL THEN has_ended ELSE run_seq <= {through:d}L END
+        """,
+        ended=ended,
+        decisions=decisions,
+    )

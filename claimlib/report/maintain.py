@@ -1,0 +1,81 @@
+"""Report a maintenance as a table and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from claimlib.commands.maintain import (
+    OLDEST_SOURCE,
+    RUNS_DELETED,
+    TABLE_COUNTS,
+    MaintainReply,
+)
+from claimlib.report.headings import headings
+from claimlib.report.model import Cell, Report
+from claimlib.report.text import counted, repeated, visible
+from claimlib.runs.maintenance import COMMAND, THROUGH
+from claimlib.schema import Kind
+
+COLUMNS = headings("table", *TABLE_COUNTS)
+
+
+def of_maintain(reply: MaintainReply) -> Report:
+    """Return one row per table, and a total."""
+    rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in COLUMNS) for row in reply.tables]
+    return Report(
+        title=_title(reply),
+        columns=COLUMNS,
+        rows=(*rows, ("total", *(_total(column) for column in list(zip(*rows, strict=True))[1:]))),
+        notes=(
+            *repeated(reply.run_seq, is_repeat=reply.is_repeat),
+            *_deleted(reply),
+        ),
+        document={
+            "command": COMMAND,
+            "run_seq": reply.run_seq,
+            "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
+            "dry_run": reply.dry_run,
+            "counts": dict(reply.counts),
+            "tables": list(reply.tables),
+        },
+        records=reply.tables,
+    )
+
+
+def _title(reply: MaintainReply) -> str:
+    if reply.dry_run:
+        return "Maintenance, dry run: what it would do; nothing was written"
+    return f"Maintenance, run {reply.run_seq} ({COMMAND}:{visible(reply.run_id)})"
+
+
+def _total(column: Sequence[Cell]) -> Cell:
+    """Return the sum of a column, or None if a number is unknown."""
+    numbers = [number for number in column if isinstance(number, int)]
+    return sum(numbers) if len(numbers) == len(column) else None
+
+
+def _deleted(reply: MaintainReply) -> Iterable[str]:
+    counts = reply.counts
+    would = "would be" if reply.dry_run else "were"
+    was = "would be" if reply.dry_run else "was"
+    if counts[RUNS_DELETED]:
+        through = counts[THROUGH]
+        yield (
+            f"the journal rows of runs up to {through} {would} deleted. Lost with them: the"
+            f" history of entries before run {through + 1}, and undo, writeback and the lists of"
+            " entries of these runs. Kept: the request and the counts of each run, and its run id"
+        )
+    if OLDEST_SOURCE in counts:
+        seq = counts[OLDEST_SOURCE]
+        yield (
+            f"older journal rows stay from run {seq} on, because no later snapshot or import has"
+            " read some of its groups"
+            if seq
+            else "all journal rows stay, because no snapshot has read some of the groups"
+        )
+    yield from counted(
+        counts[str(Kind.EXPIRED)],
+        f"reading {was} deleted from pel_snapshots and entry_landing",
+        f"readings {would} deleted from pel_snapshots and entry_landing",
+    )

@@ -1,0 +1,199 @@
+"""Maintain the tables of a store, and know which part of the journal was deleted.
+
+Compaction, checkpoints and the removal of old files change no row.  So each step can be repeated.
+Rows are deleted only as the decision states: it has the last run whose rows go, and the readings.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from claimlib.errors import RequestError, VerificationError
+from claimlib.plans.maintenance import is_deleted
+from claimlib.runs.journal import Decided, RunRow, run_rows
+from claimlib.schema import TABLES, Kind
+from claimlib.store.local import Condition
+from claimlib.store.lookups import find, newest_run
+from claimlib.store.retry import retried
+from claimlib.store.tables import Store
+
+COMMAND = "maintain"
+THROUGH = "deleted_through"
+"""The count with the number of the last run whose journal rows are deleted."""
+SIZES = ("files_before", "bytes_before", "files_after", "bytes_after")
+ROWS_DELETED, COMPACTED = "rows_deleted", "files_compacted"
+FILES_REMOVED, BYTES_REMOVED = "files_removed", "bytes_removed"
+STAGED = ("pel_snapshots", "entry_landing")
+_AT_A_TIME = 500
+# Unlike the note of a run's rows: a commit with this note does not show that the run has its rows.
+_NOTE = "claimlib maintenance"
+
+
+def count_of(table: str, name: str) -> str:
+    """Return the name under which a run counts something of one table."""
+    return f"{table}.{name}"
+
+
+def sizes(store: Store, *names: str) -> dict[str, int]:
+    """Return the number of files of each table, and their bytes, as counts.  Zeros are omitted.
+
+    Args:
+        names: those of the two counts.
+    """
+    counts: dict[str, int] = {}
+    for table in TABLES:
+        files = store.writer.files(table)
+        numbers = (len(files), sum(file.size_bytes for file in files))
+        of_table = zip(names, numbers, strict=True)
+        counts |= {count_of(table, name): number for name, number in of_table if number}
+    return counts
+
+
+def apply(
+    store: Store, row: RunRow, decided: Decided, tell: Callable[[str], None]
+) -> dict[str, int]:
+    """Delete the rows that a maintenance decided to delete, compact the tables, and remove old
+    files.
+
+    A repeat deletes no other rows.
+
+    Args:
+        tell: called with a detail as each step begins.
+
+    Returns: what this process has done, as counts.
+    """
+    note = f"{_NOTE} {row.run_seq} {row.key}"
+    _delete_rows(store, row, decided, note, tell)
+    counts: dict[str, int] = {}
+    removes_files = bool(json.loads(row.request)["vacuum"])
+    for table in TABLES:
+        tell(f"compacting {table}")
+        done = {COMPACTED: _compact(store, table, note)}
+        store.writer.clean_log(table)
+        if removes_files:
+            tell(f"removing old files of {table}")
+            removed = retried(partial(store.writer.vacuum, table))
+            done |= {FILES_REMOVED: removed.files, BYTES_REMOVED: removed.size_bytes or 0}
+        counts |= {count_of(table, name): number for name, number in done.items() if number}
+    return counts | sizes(store, *SIZES[2:])
+
+
+def _delete_rows(
+    store: Store, row: RunRow, decided: Decided, note: str, tell: Callable[[str], None]
+) -> None:
+    through = row.counts.get(THROUGH, 0)
+    if _has_deleted(store, through):
+        tell("deleting rows of journal")
+        old = (
+            Condition("run_seq", through, is_above=True, is_negated=True),
+            Condition("kind", str(Kind.RUN), is_negated=True),
+        )
+        retried(partial(store.writer.delete, "journal", *old, note=note))
+    expired = {of["landing"] for of in decided.rows(Kind.EXPIRED).select("landing").collect()}
+    for table in STAGED if expired else ():
+        staged = store.relation(table).distinct("landing").collect()
+        landings = sorted(expired.intersection(of["landing"] for of in staged))
+        if landings:
+            tell(f"deleting rows of {table}")
+        for first in range(0, len(landings), _AT_A_TIME):
+            of_part = Condition("landing", tuple(landings[first : first + _AT_A_TIME]))
+            retried(partial(store.writer.delete, table, of_part, note=note))
+
+
+def _has_deleted(store: Store, through: int) -> bool:
+    return through > 0 and not store.relation("journal").where(is_deleted(through)).is_empty()
+
+
+def _compact(store: Store, table: str, note: str) -> int:
+    """Compact a table, and return the number of files that were replaced.
+
+    Raises:
+        VerificationError: the table has another number of rows then.
+    """
+    before = store.version(table)
+    replaced: int = retried(partial(store.writer.compact, table, note))
+    # If another writer has committed meanwhile, it may have changed the number of rows.
+    if replaced and store.version(table) == before + 1:
+        numbers = [store.relation(table, version).count() for version in (before, before + 1)]
+        if numbers[0] != numbers[1]:
+            raise VerificationError(
+                f"the table {table} had {numbers[0]:,} rows and has {numbers[1]:,} after its"
+                f" compaction: run RESTORE TABLE {store.identifier(table)} TO VERSION AS OF"
+                f" {before}, and report it",
+                table=table,
+            )
+    return replaced
+
+
+def verify(store: Store, row: RunRow) -> None:
+    """Raise VerificationError if journal rows exist that a maintenance should have deleted."""
+    if _has_deleted(store, row.counts.get(THROUGH, 0)):
+        raise VerificationError(
+            f"run {row.run_seq} ({row.key}) decided to delete rows of journal, but journal still"
+            " has some. The run stays unfinished: start it again. If this happens again, report it",
+            run=row.key,
+        )
+
+
+# ------------------------------------------------------------------- what was deleted
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedHistory:
+    """Describe the part of the journal that was deleted.
+
+    Attributes:
+        through: the last run whose journal rows were deleted.
+        run: the number and the key of the maintenance that deleted them.
+    """
+
+    through: int
+    run: str
+
+
+def deleted_history(store: Store) -> DeletedHistory | None:
+    """Return which part of the journal was deleted, or None if all rows exist."""
+    names = ("run_seq", "run_id", "counts")
+    rows = find(store, "runs", Condition("command", COMMAND), columns=(*names, "command"))
+    deleted = [_deleted_by(row["run_seq"], row["run_id"], row["counts"]) for row in rows]
+    newest, _ = newest_run(store)
+    # A maintenance that is not finished may have deleted its rows.
+    decided = run_rows(store, 0 if newest is None else newest.run_seq)
+    deleted += [
+        _deleted_by(row.run_seq, row.run_id, row.counts)
+        for row in decided
+        if row.command == COMMAND
+    ]
+    known = [part for part in deleted if part.through]
+    return max(known, key=lambda part: part.through, default=None)
+
+
+def _deleted_by(run_seq: int, run_id: str, counts: Mapping[str, int]) -> DeletedHistory:
+    return DeletedHistory(counts.get(THROUGH, 0), f"{run_seq} ({COMMAND}:{run_id})")
+
+
+def deleted_of(store: Store, run_seq: int) -> DeletedHistory | None:
+    """Return which part of the journal was deleted if it contains a run, else None."""
+    deleted = deleted_history(store)
+    return deleted if deleted is not None and run_seq <= deleted.through else None
+
+
+def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
+    """Raise RequestError if the journal rows of a run were deleted.
+
+    Args:
+        what: what cannot be done with the run, as in `be undone`.
+    """
+    deleted = deleted_of(store, run_seq)
+    if deleted is not None:
+        raise RequestError(
+            f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, which were older"
+            f" than --keep-history. The journal is complete from run {deleted.through + 1} on. What"
+            " is known of the run: claimlib runs"
+            f" {shlex.quote(store.where)} {run_seq}",
+            run=key,
+        )

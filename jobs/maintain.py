@@ -1,0 +1,12 @@
+r"""`claimlib maintain` for spark-submit: the same arguments and options (--help lists them).
+
+spark-submit --properties-file conf/spark-defaults.conf \
+    jobs/maintain.py STORE [--run-id ID]
+"""
+
+import sys
+
+from claimlib.cli import job
+
+if __name__ == "__main__" and (code := job("maintain")):
+    sys.exit(code)  # only then: Databricks takes every sys.exit for a failure
