@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         WrongTypeError,
     )
     from claimlib.live.access import ServerAccess
+    from claimlib.live.data_source import register_redis_sources
     from claimlib.live.reading import ServerReading
     from claimlib.plans.differences import Scope
     from claimlib.plans.input_tables import TableMap
@@ -259,6 +260,7 @@ __all__ = [
     "pending_range",
     "pending_summary",
     "read_store",
+    "register_redis_sources",
     "rescue",
     "reset_cursor",
     "retire",
@@ -317,6 +319,7 @@ _NAMES = {
         "UnsupportedTableError VerificationError VersionExpiredError WorkerError WrongTypeError"
     ),
     "claimlib.live.access": "ServerAccess",
+    "claimlib.live.data_source": "register_redis_sources",
     "claimlib.live.reading": "ServerReading",
     "claimlib.plans.differences": "Scope",
     "claimlib.plans.input_tables": "TableMap",

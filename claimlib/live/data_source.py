@@ -42,7 +42,7 @@ _ENTRY_COLUMNS = ("stream", "id_ms", "id_seq", "fields")
 
 
 def register_redis_sources(spark: SparkSession) -> None:
-    """Make `spark.read.format("redis_pending")` and `"redis_entries"` known to a session.
+    """Make the formats `redis_pending` and `redis_entries` known to a session.
 
     `redis_pending` has one row per pending entry, with the columns of the table `pending` that a
     snapshot reads.  `redis_entries` has one row per stream entry between the first and the last
