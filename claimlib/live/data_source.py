@@ -49,9 +49,6 @@ def register_redis_sources(spark: SparkSession) -> None:
     pending id of the stream; payloads are those of pending entries.
 
     Options: url (required), stream, group, password_file, ca_file, max_commands_per_second.
-
-    Examples:
-        >>> register_redis_sources(spark)
     """
     for source in (RedisPendingSource, RedisEntriesSource):
         spark.dataSource.register(source)

@@ -135,8 +135,8 @@ def _claims(times: Times) -> st.SearchStrategy[Words]:
 def _claims_dated(times: Times) -> st.SearchStrategy[Words]:
     """One that gets what is there, with a time of its own."""
     usual = times.min_idles[0]
-    forms = ((), (b"FORCE",), (b"FORCE", b"JUSTID"))
-    drawn = any_of(CALLERS, (b"0", b"0", usual), times.dated, forms)
+    forced = ((), (b"FORCE",), (b"FORCE", b"JUSTID"))
+    drawn = any_of(CALLERS, (b"0", b"0", usual), times.dated, forced)
     ids = st.lists(st.sampled_from((*_ENTRIES, *_PARTIAL)), min_size=1, max_size=3)
     return st.builds(
         lambda chosen, ids: (b"XCLAIM", KEY, GROUP, *chosen[:2], *ids, *chosen[2], *chosen[3]),
