@@ -325,7 +325,12 @@ class ClaimlibOperator(BaseOperator):  # type: ignore[misc]  # Airflow need not 
 
 
 def _arguments(what: str, dry_run: str) -> dict[str, Any]:
-    """Return the arguments of a DAG: what it does, and what it does as a dry run."""
+    """Return the arguments that both DAGs share.
+
+    Args:
+        what: the description of the DAG.
+        dry_run: the description of its parameter `dry_run`.
+    """
     return {
         "description": what,
         "start_date": datetime(2026, 1, 1),  # noqa: DTZ001 - Airflow reads it as UTC
@@ -340,7 +345,7 @@ def _arguments(what: str, dry_run: str) -> dict[str, Any]:
 with DAG(
     dag_id="claimlib_maintain",
     schedule=timedelta(days=1),
-    **_arguments("Compact the tables of a store", "Only say what would be done."),
+    **_arguments("Compact the tables of a store", "Change nothing. Only show what would be done."),
 ):
     maintain = ClaimlibOperator(task_id="maintain")
 

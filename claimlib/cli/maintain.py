@@ -19,9 +19,9 @@ def maintain(
     keep_history: Annotated[
         str | None,
         Option(
-            "Delete the journal rows and the read pending entries of runs that ended more than"
-            " DURATION ago (as in 90d). These runs can then not be undone, and the history of"
-            " entries begins later. What a group needs since its last snapshot or import stays.",
+            "Delete the rows of journal and pel_snapshots of runs that ended more than DURATION ago"
+            " (as in 90d). These runs can then no longer be undone, written back or listed in"
+            " detail. Rows since the last snapshot or import of each group stay.",
             "DURATION",
             unset="keep all",
         ),
@@ -29,8 +29,8 @@ def maintain(
     vacuum: Annotated[
         bool,
         Option(
-            "Remove files that no version within the retention of a table has (7 days, its"
-            " property delta.deletedFileRetentionDuration).",
+            "Delete files that no version of the last 7 days uses. The table property"
+            " delta.deletedFileRetentionDuration can set another time.",
             names=("--vacuum/--no-vacuum",),
         ),
     ] = True,
@@ -39,10 +39,10 @@ def maintain(
     dry_run: DryRunOption = False,
     common: Common,
 ) -> None:
-    """Compact the tables of a store, clean their logs, and remove old files.
+    """Compact the tables of a store, clean their logs, and delete old files.
 
-    What is pending does not change. Staged rows that no run has used are deleted. History is
-    deleted only with --keep-history. --dry-run says what would be lost.
+    Pending entries do not change. Rows that a killed snapshot or import has staged are deleted.
+    History is deleted only with --keep-history. --dry-run shows what would be lost.
     """
     from claimlib.cli.output import show
     from claimlib.commands.maintain import maintain as run_maintain

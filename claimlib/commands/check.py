@@ -112,7 +112,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
         [
             plan.pending_entries(begun.relation("pending"), base, changes, sources),
             plan.tombstones(
-                # A returned entry may have been deleted by a run whose rows were deleted.
+                # An undo may return an entry that a run without journal rows had deleted.
                 changes,
                 store.relation("tombstones").where(f"run_seq >= {first_seq:d}"),
             ),

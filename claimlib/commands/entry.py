@@ -30,7 +30,7 @@ class EntryHistory:
         fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
         events: one row per event, the earliest first: `plans.history.entry_events`.
         complete_from_run: the first run of which all events are known.
-        deleted_by: the maintenance that deleted the events of earlier runs, or None.
+        deleted_by: the run of `maintain` that deleted the events of earlier runs, or None.
     """
 
     stream: str

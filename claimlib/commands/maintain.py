@@ -1,4 +1,4 @@
-"""Maintain a store: compact its tables, remove old files, and delete old history on request."""
+"""Maintain a store: compact its tables, delete old files, and delete old history on request."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ TABLE_COUNTS = (*SIZES, COMPACTED, ROWS_DELETED, FILES_REMOVED, BYTES_REMOVED)
 
 @dataclass(frozen=True)
 class MaintainReply:
-    """Hold what a maintenance did, or would do in a dry run.
+    """Hold what `maintain` did, or would do in a dry run.
 
     Attributes:
         run_seq: the number of the run, or None in a dry run.
         is_repeat: True if an earlier call with the same run id had done it.
         counts: expired (readings whose staged rows were deleted), runs_deleted (runs whose journal
-            rows were deleted), deleted_through (the last of them; missing if there is none),
-            oldest_source (the run that kept the journal rows of later runs, though they are old;
-            missing if there is none).
+            rows were deleted), deleted_through (the last of these runs; missing if there is none),
+            oldest_source (the run from which on old journal rows stay, because some groups were
+            last read by it; 0 if some groups were never read; missing if no old rows stay).
         tables: one row per table: table, files_before, bytes_before, files_after, bytes_after,
-            files_compacted, rows_deleted, files_removed, bytes_removed.  In a dry run the numbers
-            after are None.  bytes_removed is None if it is unknown.
+            files_compacted, rows_deleted, files_removed, bytes_removed.  In a dry run files_after
+            and bytes_after are None.  bytes_removed is None if it is unknown.
     """
 
     run_id: str | None
@@ -70,18 +70,18 @@ def maintain(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> MaintainReply:
-    """Compact the tables of a store, and remove files that no version within their retention has.
+    """Compact the tables of a store, clean their logs, and delete old files.
 
-    Staged rows that no run has used are deleted.  No other row is deleted without
-    `keep_history_ms`.
+    A file is old if no version within the retention of its table uses it.  Staged rows that no run
+    has used are deleted.  No other row is deleted without `keep_history_ms`.
 
     Args:
-        keep_history_ms: delete the journal rows, and the rows of `pel_snapshots`, of runs that
-            ended longer ago.  None keeps all.  The `run` rows stay, and so do the rows since the
-            last snapshot or import of each group.
-        vacuum: remove old files.
+        keep_history_ms: delete the rows of `journal` and `pel_snapshots` of runs that ended more
+            than this time ago.  None deletes no history.  The journal rows of kind `run` stay, and
+            so do the rows since the last snapshot or import of each group.
+        vacuum: delete old files.
         run_id: the key of the run together with the command; the same key again changes nothing.
-        dry_run: say what would be done, and write nothing.
+        dry_run: return what would be done, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
@@ -169,10 +169,10 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
 
 
 def _staged_before(begun: Begun) -> Relation:
-    """Return the readings that had staged rows when the last maintenance ended: landing.
+    """Return the readings that had staged rows when the last `maintain` ended: landing.
 
-    Without a lock, a process may be reading a source while a maintenance runs.  What was staged
-    before the last maintenance is of no such process.
+    Without a lock, another process may be reading a source while `maintain` runs.  Rows that were
+    staged before the last `maintain` ended do not belong to such a process.
     """
     store = begun.store
     done = begun.relation("runs").where(f"command = '{COMMAND}'")
@@ -185,10 +185,9 @@ def _staged_before(begun: Begun) -> Relation:
 
 
 def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
-    """Return the last run whose journal rows are deleted, 0 if there is none.
+    """Return the last run whose journal rows are deleted, or 0 if there is none.
 
-    Return with it the run that read a group before that, and whose journal rows are therefore
-    needed; None if the limit does not depend on one.
+    Also return `_oldest_source` if its rows are old but stay, else None.
     """
     (old,) = plan.old_runs(begun.relation("runs"), before_ms).collect()
     through = int(old["through"])
@@ -199,9 +198,10 @@ def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
 
 
 def _oldest_source(begun: Begun) -> int | None:
-    """Return the first of the runs that read the groups last, or None if no run has read a group.
+    """Return the earliest run that was the last to read some group.
 
-    A store that mirrors a server needs all changes of a group that was never read.  Then it is 0.
+    None if no run has read a group.  0 if the store mirrors a server and a group was never read,
+    because then all changes of this group are needed.
     """
     is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     runs = begun.relation("runs").where(is_reading).select("run_seq", "command").fetched()

@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
+from claimlib.errors import RequestError
 from claimlib.plans import server_view as plan
-from claimlib.runs.maintenance import refuse_deleted
+from claimlib.runs.maintenance import deleted_of
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
@@ -20,14 +21,23 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
     """Return one row per entry that runs changed since its group was read from the server.
 
     See `plans.server_view.changes_since`.  None if the store mirrors no server.
+
+    Raises:
+        RequestError: journal rows that the comparison needs were deleted.
     """
     read = sources_of_groups(at)
     if read is None:
         return None
     first_seq = _first_seq(read)
     # Only an earlier state of the store can need rows that were deleted.
-    if first_seq < at.last_seq:
-        refuse_deleted(at.store, first_seq + 1, f"{at.last_seq}", "be compared with the server")
+    deleted = deleted_of(at.store, first_seq + 1) if first_seq < at.last_seq else None
+    if deleted is not None:
+        raise RequestError(
+            f"the store after run {at.last_seq} cannot be compared with the server, because run"
+            f" {deleted.run} deleted journal rows that were older than --keep-history. The journal"
+            f" is complete from run {deleted.through + 1} on. Leave out --as-of, or give it a later"
+            " run",
+        )
     return changes_since(at, read)
 
 

@@ -232,8 +232,7 @@ class _Reader:
         return {str(check_same_server(begun, last, self.request.source, server)): 1}
 
     def _is_outdated(self, begun: Begun) -> bool:
-        """Return True if the store now has a snapshot that is newer than this one, or if a
-        maintenance may have deleted the staged rows."""
+        """Return True if the store has a newer snapshot, or `maintain` may have deleted rows."""
         maintained = f"command = '{MAINTAIN}' AND run_seq >= {self.staged_seq:d}"
         if not begun.relation("runs").where(maintained).is_empty():
             return True

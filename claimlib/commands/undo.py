@@ -176,7 +176,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
     if undone.command == MAINTAIN:
-        remedy = "it has changed files, not what is pending, and deleted rows do not come back"
+        remedy = "it changed no pending entries, and rows that it deleted cannot be restored"
     if undone.command == WRITEBACK:
         written = run_in_request(undone).key
         remedy = f"undo the run whose claims it wrote, {written}, and write that undo back"

@@ -26,7 +26,7 @@ class Limits:
         unpacked_bytes: the most uncompressed bytes of a table that are read into memory, because
             files compress similar payloads well.
         table_files: the most files of a table that delta-rs opens, because it lists all of them.
-        compacted_bytes: the largest size of a file to which the embedded engine compacts a table.
+        compacted_bytes: the target size of a file that the embedded engine writes in a compaction.
     """
 
     embedded_rows: int = 100_000

@@ -1,7 +1,8 @@
 """Read a Redis or Valkey server with Spark: the data sources `redis_pending` and `redis_entries`.
 
-Both only read.  A partition is one stream, which a Python worker reads over its own connection.  So
-executors read different streams at the same time, each from the master of its slot.
+Neither source writes to the server.  Each partition is one stream.  A Python worker reads it over
+its own connection, so executors read several streams at the same time.  In a cluster, a worker
+reads from the master that has the stream's slot.
 
 Source: the Python Data Source API of Spark 4.
 """
@@ -27,12 +28,12 @@ from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.names import spell
 
 _OPTIONS = {
-    "url": "redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or redis+sentinel://; required",
+    "url": "redis://[USER@]HOST[:PORT][/DB], rediss:// for TLS, or redis+sentinel://",
     "stream": "only these streams (a glob)",
     "group": "only these consumer groups (a glob)",
-    "password_file": "a file of each executor; otherwise its environment variable REDIS_PASSWORD",
-    "ca_file": "certificates to trust for TLS besides the system's; a file of each executor",
-    "max_commands_per_second": "of each partition",
+    "password_file": "a file on the driver and on each executor; default: variable REDIS_PASSWORD",
+    "ca_file": "certificates to trust for TLS; a file on the driver and on each executor",
+    "max_commands_per_second": "the limit of each partition",
 }
 _PENDING_COLUMNS = (
     *("stream", "consumer_group", "id_ms", "id_seq"),
@@ -42,11 +43,11 @@ _ENTRY_COLUMNS = ("stream", "id_ms", "id_seq", "fields")
 
 
 def register_redis_sources(spark: SparkSession) -> None:
-    """Make the formats `redis_pending` and `redis_entries` known to a session.
+    """Register the data sources `redis_pending` and `redis_entries` in a session.
 
     `redis_pending` has one row per pending entry, with the columns of the table `pending` that a
     snapshot reads.  `redis_entries` has one row per stream entry between the first and the last
-    pending id of the stream; payloads are those of pending entries.
+    pending id of the stream.  Only pending entries have a payload.
 
     Options: url (required), stream, group, password_file, ca_file, max_commands_per_second.
     """
@@ -76,7 +77,7 @@ class _StreamReader(DataSourceReader):
         return [_StreamPartition(name) for name in names]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a stream, a page each."""
+        """Yield the rows of a stream, one record batch per page."""
         if not isinstance(partition, _StreamPartition):
             raise TypeError(f"not a partition of this source: {partition}")
         groups = self._options.get("group", "*")
@@ -86,10 +87,10 @@ class _StreamReader(DataSourceReader):
             )
             for batch in batches:
                 if isinstance(batch, StreamGone | GroupGone):
-                    # Its rows may be in the hands of Spark: only a new reading leaves them out.
+                    # Spark may have some of its rows already, so only a new query omits them.
                     raise SourceUnreachableError(
-                        f"the stream {spell(batch.stream)}, or a group of it, was removed or has"
-                        " moved while it was read: read again",
+                        f"the stream {spell(batch.stream)}, or one of its groups, was removed while"
+                        " it was read. Run the query again",
                         source=servers.label,
                     )
                 if isinstance(batch, PendingPage) and self._is_pending:
@@ -148,7 +149,7 @@ class _RedisSource(DataSource):
     columns: ClassVar[Sequence[str]]
 
     def schema(self) -> str:
-        """Return the columns, as the table of a store has them."""
+        """Return the columns and their types, as in the tables of a store."""
         types = self.table.types
         return ", ".join(f"{name} {types[name]}" for name in self.columns)
 
@@ -163,7 +164,7 @@ class _RedisSource(DataSource):
         unknown = sorted(options.keys() - _OPTIONS.keys())
         if unknown:
             raise RequestError(
-                f"unknown option {unknown[0]} of {self.name()}; the options are"
+                f"unknown option {unknown[0]} of {self.name()}. The options are"
                 f" {', '.join(_OPTIONS)}",
                 option=unknown[0],
             )

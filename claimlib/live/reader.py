@@ -95,7 +95,7 @@ __all__ = [
 DEFAULT_PAGE = 1000
 DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
-"""The most searches of the masters of a cluster while its slots move."""
+"""The most times that the masters of a cluster are searched while its slots move."""
 
 # XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
 _STATE_OF_STREAM = """
@@ -187,7 +187,7 @@ def read_stream(
     """Yield the batches of one stream, as `read_source` does.
 
     Raises:
-        SourceError: see `read_source`.  A stream that moves meanwhile is an error.
+        SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
     """
     reading = _default_reading(servers, "*", group_glob, fields=fields)
     servers.slot_map()

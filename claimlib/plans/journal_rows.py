@@ -21,15 +21,15 @@ PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 
 
 def of_kinds(*kinds: Kind) -> str:
-    """Return the SQL condition under which a journal row is of one of some kinds."""
+    """Return the SQL condition for journal rows of the given kinds."""
     return f"kind IN ({', '.join(repr(str(kind)) for kind in kinds)})"
 
 
 def applied(changes: Relation, lost: Relation) -> Relation:
-    """Return the journal rows of some runs without those that another writer's change prevented.
+    """Return the journal rows of changes that were applied, without those of kind `lost`.
 
     Args:
-        lost: the rows of kind `lost` of these runs.
+        lost: the journal rows of kind `lost` of the same runs.
     """
     return without(changes, lost, "run_seq")
 

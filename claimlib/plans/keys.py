@@ -59,7 +59,7 @@ def key_json_sql(table: str) -> str:
 
 
 def same_entry(left: str, right: str, *also: str) -> str:
-    """Return the SQL condition under which rows of two tables are of one entry of a group.
+    """Return the SQL condition for rows of two tables that have the same group and id.
 
     Args:
         left, right: the aliases of the tables.
@@ -69,10 +69,10 @@ def same_entry(left: str, right: str, *also: str) -> str:
 
 
 def without(rows: Relation, others: Relation, *also: str) -> Relation:
-    """Return the rows of entries of groups that are not among others.
+    """Return the rows whose group and id have no row in `others`.
 
     Args:
-        also: further columns that make two rows the same.
+        also: further columns that must be equal.
     """
     return rows.lacking(others, same_entry("s", "t", *also))
 

@@ -1,4 +1,4 @@
-"""Find the rows of `journal` and the staged rows that a maintenance deletes."""
+"""Find the rows of `journal` and the staged rows that `maintain` deletes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from claimlib.schema import Kind
 
 
 def old_runs(runs: Relation, before_ms: int) -> Relation:
-    """Return one row with the runs at the beginning of the history that ended before an instant.
+    """Return the last run of the beginning of the history in which all runs are old.
 
-    Columns: `through`, the last of them, 0 if there is none.  A run without times is not old.
+    A run is old if it ended before an instant.  A run without times is not old.  The result is one
+    row with the column `through`: the number of the run, or 0 if there is none.
 
     Args:
         runs: the table.
@@ -27,7 +28,7 @@ def old_runs(runs: Relation, before_ms: int) -> Relation:
 
 
 def is_deleted(through: int) -> str:
-    """Return the SQL condition for journal rows that are deleted: those of runs up to a number.
+    """Return the SQL condition for the journal rows of runs up to a number that are deleted.
 
     The `run` rows stay, because they name the runs.
     """

@@ -23,13 +23,13 @@ from claimlib.schema import TABLES, Kind
 
 _OF_TABLES = {
     "files_before": "files of this table before the run",
-    "bytes_before": "their size before the run",
+    "bytes_before": "size of these files in bytes before the run",
     "files_after": "files of this table after the run",
-    "bytes_after": "their size after the run",
-    COMPACTED: "files that were replaced by larger ones",
+    "bytes_after": "size of these files in bytes after the run",
+    COMPACTED: "small files that the compaction replaced",
     ROWS_DELETED: "rows that the run decided to delete",
-    FILES_REMOVED: "files of earlier versions that were removed",
-    BYTES_REMOVED: "their size",
+    FILES_REMOVED: "files of earlier versions that were deleted",
+    BYTES_REMOVED: "size of the deleted files in bytes",
 }
 MEANINGS: Mapping[str, str] = {
     # decisions about entries
@@ -60,11 +60,11 @@ MEANINGS: Mapping[str, str] = {
     CONSUMERS: "consumers as before the run that was undone",
     CURSORS: "cursors as before the run that was undone",
     GROUPS: "groups whose last delivered id is as before the run that was undone",
-    # tables that a maintenance compacted and cleaned
+    # tables that `maintain` compacted and cleaned
     Kind.EXPIRED: "readings whose staged rows were deleted",
     RUNS_DELETED: "runs whose journal rows were deleted",
     THROUGH: "the last run whose journal rows were deleted",
-    OLDEST_SOURCE: "the run that read a group last: its journal rows and later ones stay",
+    OLDEST_SOURCE: "the run from which on all journal rows stay",
     # groups and requests
     Kind.SWEPT: "groups swept",
     Kind.REFUSED: "groups or requests refused",

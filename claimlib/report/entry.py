@@ -123,7 +123,7 @@ def _state(history: EntryHistory) -> Iterable[str]:
 
 
 def _unknown(what: str, events: int) -> Iterable[str]:
-    """Yield a note if nothing has happened, because a name may be mistyped."""
+    """Yield a note if there are no events, because a name may be mistyped."""
     if not events:
         names = "streams, groups and consumers"
         yield f"no event of this {what}: claimlib describe STORE lists {names}"

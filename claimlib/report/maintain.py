@@ -1,4 +1,4 @@
-"""Report a maintenance as a table and as a document."""
+"""Report a run of `maintain` as a table and as a document."""
 
 from __future__ import annotations
 
@@ -59,23 +59,24 @@ def _deleted(reply: MaintainReply) -> Iterable[str]:
     counts = reply.counts
     would = "would be" if reply.dry_run else "were"
     was = "would be" if reply.dry_run else "was"
+    can, begins = ("could", "would begin") if reply.dry_run else ("can", "begins")
     if counts[RUNS_DELETED]:
         through = counts[THROUGH]
         yield (
-            f"the journal rows of runs up to {through} {would} deleted. Lost with them: the"
-            f" history of entries before run {through + 1}, and undo, writeback and the lists of"
-            " entries of these runs. Kept: the request and the counts of each run, and its run id"
+            f"the journal rows of all runs up to run {through} {would} deleted. These runs"
+            f" {can} no longer be undone, written back or listed in detail, and the history of"
+            f" entries {begins} with run {through + 1}. Their run ids, requests and counts stay"
         )
     if OLDEST_SOURCE in counts:
         seq = counts[OLDEST_SOURCE]
         yield (
-            f"older journal rows stay from run {seq} on, because no later snapshot or import has"
-            " read some of its groups"
+            f"all journal rows from run {seq} on stay, because no later snapshot or import has read"
+            " some of the groups that it read"
             if seq
-            else "all journal rows stay, because no snapshot has read some of the groups"
+            else "all journal rows stay, because some groups were never read by a snapshot"
         )
     yield from counted(
         counts[str(Kind.EXPIRED)],
-        f"reading {was} deleted from pel_snapshots and entry_landing",
-        f"readings {would} deleted from pel_snapshots and entry_landing",
+        f"old or unused reading {was} deleted from pel_snapshots and entry_landing",
+        f"old or unused readings {would} deleted from pel_snapshots and entry_landing",
     )

@@ -1,7 +1,8 @@
-"""Maintain the tables of a store, and know which part of the journal was deleted.
+"""Maintain the tables of a store, and find which part of the journal was deleted.
 
-Compaction, checkpoints and the removal of old files change no row.  So each step can be repeated.
-Rows are deleted only as the decision states: it has the last run whose rows go, and the readings.
+Compaction, checkpoints and the deletion of old files change no row.  So each step can be repeated.
+Only rows that the decision names are deleted.  It names the last run whose journal rows are
+deleted, and the readings whose staged rows are deleted.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ SIZES = ("files_before", "bytes_before", "files_after", "bytes_after")
 ROWS_DELETED, COMPACTED = "rows_deleted", "files_compacted"
 FILES_REMOVED, BYTES_REMOVED = "files_removed", "bytes_removed"
 STAGED = ("pel_snapshots", "entry_landing")
-_AT_A_TIME = 500
-# Unlike the note of a run's rows: a commit with this note does not show that the run has its rows.
+_READINGS_PER_COMMIT = 500
+# Not `RunRow.note`, because a commit with this note does not show that the run's rows are written.
 _NOTE = "claimlib maintenance"
 
 
@@ -42,7 +43,7 @@ def sizes(store: Store, *names: str) -> dict[str, int]:
     """Return the number of files of each table, and their bytes, as counts.  Zeros are omitted.
 
     Args:
-        names: those of the two counts.
+        names: the name of the count of files, and the name of the count of bytes.
     """
     counts: dict[str, int] = {}
     for table in TABLES:
@@ -56,15 +57,14 @@ def sizes(store: Store, *names: str) -> dict[str, int]:
 def apply(
     store: Store, row: RunRow, decided: Decided, tell: Callable[[str], None]
 ) -> dict[str, int]:
-    """Delete the rows that a maintenance decided to delete, compact the tables, and remove old
-    files.
+    """Delete the rows that the decision names, compact the tables, and delete old files.
 
     A repeat deletes no other rows.
 
     Args:
         tell: called with a detail as each step begins.
 
-    Returns: what this process has done, as counts.
+    Returns: the counts of what this process has done.
     """
     note = f"{_NOTE} {row.run_seq} {row.key}"
     _delete_rows(store, row, decided, note, tell)
@@ -75,7 +75,7 @@ def apply(
         done = {COMPACTED: _compact(store, table, note)}
         store.writer.clean_log(table)
         if removes_files:
-            tell(f"removing old files of {table}")
+            tell(f"deleting old files of {table}")
             removed = retried(partial(store.writer.vacuum, table))
             done |= {FILES_REMOVED: removed.files, BYTES_REMOVED: removed.size_bytes or 0}
         counts |= {count_of(table, name): number for name, number in done.items() if number}
@@ -86,7 +86,7 @@ def _delete_rows(
     store: Store, row: RunRow, decided: Decided, note: str, tell: Callable[[str], None]
 ) -> None:
     through = row.counts.get(THROUGH, 0)
-    if _has_deleted(store, through):
+    if _has_rows_to_delete(store, through):
         tell("deleting rows of journal")
         old = (
             Condition("run_seq", through, is_above=True, is_negated=True),
@@ -99,12 +99,13 @@ def _delete_rows(
         landings = sorted(expired.intersection(of["landing"] for of in staged))
         if landings:
             tell(f"deleting rows of {table}")
-        for first in range(0, len(landings), _AT_A_TIME):
-            of_part = Condition("landing", tuple(landings[first : first + _AT_A_TIME]))
-            retried(partial(store.writer.delete, table, of_part, note=note))
+        for first in range(0, len(landings), _READINGS_PER_COMMIT):
+            part = tuple(landings[first : first + _READINGS_PER_COMMIT])
+            condition = Condition("landing", part)
+            retried(partial(store.writer.delete, table, condition, note=note))
 
 
-def _has_deleted(store: Store, through: int) -> bool:
+def _has_rows_to_delete(store: Store, through: int) -> bool:
     return through > 0 and not store.relation("journal").where(is_deleted(through)).is_empty()
 
 
@@ -112,7 +113,7 @@ def _compact(store: Store, table: str, note: str) -> int:
     """Compact a table, and return the number of files that were replaced.
 
     Raises:
-        VerificationError: the table has another number of rows then.
+        VerificationError: the compaction changed the number of rows.
     """
     before = store.version(table)
     replaced: int = retried(partial(store.writer.compact, table, note))
@@ -121,20 +122,21 @@ def _compact(store: Store, table: str, note: str) -> int:
         numbers = [store.relation(table, version).count() for version in (before, before + 1)]
         if numbers[0] != numbers[1]:
             raise VerificationError(
-                f"the table {table} had {numbers[0]:,} rows and has {numbers[1]:,} after its"
-                f" compaction: run RESTORE TABLE {store.identifier(table)} TO VERSION AS OF"
-                f" {before}, and report it",
+                f"the compaction of the table {table} changed its number of rows from"
+                f" {numbers[0]:,} to {numbers[1]:,}. Run RESTORE TABLE {store.identifier(table)} TO"
+                f" VERSION AS OF {before}, and report this fault",
                 table=table,
             )
     return replaced
 
 
 def verify(store: Store, row: RunRow) -> None:
-    """Raise VerificationError if journal rows exist that a maintenance should have deleted."""
-    if _has_deleted(store, row.counts.get(THROUGH, 0)):
+    """Raise VerificationError if journal rows exist that the run should have deleted."""
+    if _has_rows_to_delete(store, row.counts.get(THROUGH, 0)):
         raise VerificationError(
-            f"run {row.run_seq} ({row.key}) decided to delete rows of journal, but journal still"
-            " has some. The run stays unfinished: start it again. If this happens again, report it",
+            f"run {row.run_seq} ({row.key}) did not delete all rows of the table journal that it"
+            " decided to delete. The run stays unfinished: repeat the command with this run id. If"
+            " this happens again, report it",
             run=row.key,
         )
 
@@ -148,7 +150,7 @@ class DeletedHistory:
 
     Attributes:
         through: the last run whose journal rows were deleted.
-        run: the number and the key of the maintenance that deleted them.
+        run: the number and the key of the run of `maintain` that deleted them.
     """
 
     through: int
@@ -161,7 +163,7 @@ def deleted_history(store: Store) -> DeletedHistory | None:
     rows = find(store, "runs", Condition("command", COMMAND), columns=(*names, "command"))
     deleted = [_deleted_by(row["run_seq"], row["run_id"], row["counts"]) for row in rows]
     newest, _ = newest_run(store)
-    # A maintenance that is not finished may have deleted its rows.
+    # A run of `maintain` that is not finished may have deleted rows already.
     decided = run_rows(store, 0 if newest is None else newest.run_seq)
     deleted += [
         _deleted_by(row.run_seq, row.run_id, row.counts)
@@ -191,9 +193,9 @@ def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
     deleted = deleted_of(store, run_seq)
     if deleted is not None:
         raise RequestError(
-            f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, which were older"
-            f" than --keep-history. The journal is complete from run {deleted.through + 1} on. What"
-            " is known of the run: claimlib runs"
-            f" {shlex.quote(store.where)} {run_seq}",
+            f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, because they"
+            " were older than --keep-history. The journal is complete from run"
+            f" {deleted.through + 1} on. To see the request and the counts of run {run_seq}:"
+            f" claimlib runs {shlex.quote(store.where)} {run_seq}",
             run=key,
         )

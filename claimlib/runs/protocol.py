@@ -81,7 +81,7 @@ INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "ru
 """What decisions are made of: the tables that a run pins."""
 
 
-_ONLY_COUNTS = "; a maintenance deleted its journal rows, so only its counts are shown"
+_ONLY_COUNTS = "; its journal rows were deleted, so only its counts are shown"
 
 
 def _unheard(size: str) -> None:

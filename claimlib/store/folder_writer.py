@@ -128,7 +128,7 @@ class FolderWriter:
         return replaced
 
     def clean_log(self, table: str) -> None:
-        """See `Writer`.  delta-rs writes a checkpoint at every hundredth version only."""
+        """See `Writer`.  By itself, delta-rs writes a checkpoint only every hundred versions."""
         self._writable(table).clean_log()
         self._store.logs.forget(table)
 

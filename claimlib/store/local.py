@@ -39,11 +39,12 @@ def _quote_standard(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on one column: equal to a value or one of several texts, or (numbers) above it;
-    or the opposite.
+    """State a condition on one column.
 
     Attributes:
-        is_negated: True if the opposite is meant.  The column must not hold null.
+        value: what the column must equal; of several texts, one of them.
+        is_above: True if the column must be above the value, which is a number.
+        is_negated: True if the opposite must hold.  The column must have no nulls.
     """
 
     column: str
@@ -101,7 +102,7 @@ class StoredFile:
 
     Attributes:
         partition: the value of the partition column; None if there is none.
-        rows: the number of its rows, with deleted rows; None if the log does not say it.
+        rows: the number of its rows, including deleted rows; None if the log does not have it.
     """
 
     size_bytes: int
@@ -267,7 +268,7 @@ class LocalTable:
         The rows stay in the order of the files.  If there is nothing to do, nothing is committed.
 
         Args:
-            target_bytes: about the size of the new files.  Larger files stay as they are.
+            target_bytes: the approximate size of the new files.  Larger files stay as they are.
             note: the user metadata of the commit.
 
         Returns: the number of files that were replaced, or None if another writer has committed
@@ -290,8 +291,10 @@ class LocalTable:
         return None if replaced is None else int(replaced["numFilesRemoved"])
 
     def _committed(self, commit: Callable[[Any], dict[str, Any]]) -> dict[str, Any] | None:
-        """Return what delta-rs says of a commit after this version, or None if another writer has
-        committed that version."""
+        """Commit the version after this one, and return the metrics of delta-rs.
+
+        Return None if another writer has committed that version.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
@@ -321,7 +324,7 @@ class LocalTable:
         ]
 
     def clean_log(self) -> None:
-        """Sum up the log in a checkpoint, and delete log files that are older than their retention.
+        """Write a checkpoint of the log, and delete log files that are older than their retention.
 
         A table whose newest checkpoint is at most ten versions old gets no new one.
 
@@ -336,9 +339,9 @@ class LocalTable:
         table.cleanup_metadata()
 
     def removable(self) -> dict[Path, int]:
-        """Return the files that no version within the table's retention has, with their sizes.
+        """Return the files that no version within the table's retention uses, with their sizes.
 
-        Files of deletion vectors are omitted: delta-rs also lists those that are in use.
+        Files of deletion vectors are omitted, because delta-rs also lists those that are in use.
         """
         listed = self._table.vacuum(retention_hours=None, dry_run=True, full=True)
         paths = [Path(absolute(self._folder.resolve(), path)) for path in listed]
@@ -583,7 +586,7 @@ def _version_at_checkpoint(folder: Path) -> int:
 
 
 def _last_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return what the log says of its newest checkpoint; empty if there is none."""
+    """Return the log's description of its newest checkpoint, or {} if there is none."""
     try:
         text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -593,7 +596,7 @@ def _last_checkpoint(folder: Path) -> dict[str, Any]:
 
 
 _VERSIONS_PER_CHECKPOINT = 10
-# So many rows have statistics of their own in a file; DuckDB writes the same.
+# The rows of a row group, which has statistics of its own.  DuckDB writes the same number.
 _ROW_GROUP_ROWS = 122_880
 _DELETION_VECTOR = "deletion_vector_"
 

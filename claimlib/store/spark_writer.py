@@ -46,7 +46,7 @@ class SparkWriter:
         self._write("append", table, _frame(rows), {}, token, note)
 
     def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
-        """See `Writer`.  A statement of SQL has no user metadata of its own."""
+        """See `Writer`.  Spark SQL cannot set the user metadata of one statement."""
         del note
         where = " AND ".join(condition.spark_sql() for condition in conditions)
         self.execute(table, f"DELETE FROM {{table}} WHERE {where}")
@@ -102,8 +102,8 @@ class SparkWriter:
     def files(self, table: str) -> list[StoredFile]:
         """See `Writer`.
 
-        The log is read if this process can read it.  Else a query counts the rows of each file, for
-        which Spark reads no column.
+        Read the log if this process can read it.  Otherwise count the rows of each file with a
+        query that reads no column.
         """
         local = self._store.logs.local(table)
         if local is not None:
@@ -122,13 +122,13 @@ class SparkWriter:
         ]
 
     def compact(self, table: str, note: str) -> int:
-        """See `Writer`.  OPTIMIZE has no user metadata: its commit names the operation."""
+        """See `Writer`.  OPTIMIZE cannot set user metadata.  Its commit names the operation."""
         del note
         reported = self.execute(table, "OPTIMIZE {table}")
         return int(reported["metrics"]["numFilesRemoved"])
 
     def clean_log(self, table: str) -> None:
-        """See `Writer`.  Delta writes checkpoints, and deletes old log files then."""
+        """Do nothing, because Delta itself writes checkpoints and then deletes old log files."""
 
     def removable(self, table: str) -> Removed:
         """See `Writer`.
@@ -145,7 +145,7 @@ class SparkWriter:
             return Removed(len(self._store.spark.sql(statement).collect()), None)
 
     def vacuum(self, table: str) -> Removed:
-        """See `Writer`.  VACUUM does not say how much it has removed, so `removable` is asked."""
+        """See `Writer`.  VACUUM does not report what it deletes, so `removable` counts it first."""
         removed = self.removable(table)
         statement = f"VACUUM {self._store.identifier(table)}"
         with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):

@@ -54,7 +54,7 @@ class Writer(Protocol):
         """Delete the rows of a table that meet all conditions, in one commit.
 
         Args:
-            note: the user metadata of the commit, if the writer can give it.
+            note: the user metadata of the commit, if the writer can set it.
         """
         ...
 
@@ -80,10 +80,10 @@ class Writer(Protocol):
         ...
 
     def compact(self, table: str, note: str) -> int:
-        """Write small files of a table as fewer files.  The rows stay the same.
+        """Replace small files of a table by fewer, larger files.  No row changes.
 
         Args:
-            note: the user metadata of the commit, if the writer can give it.  It must not be the
+            note: the user metadata of the commit, if the writer can set it.  It must not be the
                 note of a run's own rows (`RunRow.note`).
 
         Returns: the number of files that were replaced.
@@ -98,17 +98,17 @@ class Writer(Protocol):
         ...
 
     def removable(self, table: str) -> Removed:
-        """Return what `vacuum` would remove now."""
+        """Return what `vacuum` would delete now."""
         ...
 
     def vacuum(self, table: str) -> Removed:
-        """Remove the files that no version within the retention of a table has."""
+        """Delete the files that no version within the retention of a table uses."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Count files that are removed.
+    """Count files that are deleted.
 
     Attributes:
         files: their number.
@@ -120,9 +120,9 @@ class Removed:
 
 
 def target_bytes(table: str, files: Sequence[StoredFile]) -> int:
-    """Return about the size of the files to which a table is compacted.
+    """Return the approximate size of the files that a compaction writes.
 
-    A file of a table with large partitions has few rows, because a page reads whole files.
+    In a table with large partitions, a file gets few rows, because a page reads whole files.
     """
     most: int = limits.LIMITS.compacted_bytes
     has_ranges = TABLES[table].partitioned_by is not None and TABLES[table].key
@@ -138,7 +138,7 @@ _FEWEST_BYTES = 2**20
 
 
 def to_compact(table: str, files: Sequence[StoredFile]) -> int:
-    """Return about the number of files that a compaction replaces.
+    """Return the approximate number of files that a compaction replaces.
 
     These are small files that are not alone in their partition.
     """

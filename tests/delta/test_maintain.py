@@ -257,7 +257,7 @@ def halted_at(where: str) -> Any:
 
 _STEPS = (
     *(Phase.DECIDE, Phase.APPLY, "deleting rows of journal", "deleting rows of entry_landing"),
-    *("compacting streams", "compacting runs", "removing old files of pending"),
+    *("compacting streams", "compacting runs", "deleting old files of pending"),
     *(Phase.VERIFY, Phase.FINISH),
 )
 

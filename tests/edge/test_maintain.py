@@ -25,14 +25,15 @@ def test_a_dry_run_says_what_would_be_lost_and_a_run_what_was(claimlib, swept):
     assert shown.code == 0
     assert shown.out.startswith("Maintenance, dry run: what it would do; nothing was written\n")
     lost = (
-        "the journal rows of runs up to 1 would be deleted. Lost with them: the history of entries"
-        " before run 2, and undo, writeback and the lists of entries of these runs."
+        "the journal rows of all runs up to run 1 would be deleted. These runs could no longer be"
+        " undone, written back or listed in detail, and the history of entries would begin with"
+        " run 2."
     )
     assert lost in shown.out
     said = claimlib("maintain", swept, "--keep-history", "0ms", "--run-id", "m")
     assert said.code == 0
     assert said.out.startswith("Maintenance, run 2 (maintain:m)\n")
-    assert "the journal rows of runs up to 1 were deleted" in said.out
+    assert "the journal rows of all runs up to run 1 were deleted" in said.out
     assert claimlib("check", swept, "--replay").code == 0
 
     run = claimlib("runs", swept, "maintain:m").out
@@ -59,7 +60,7 @@ def test_what_needs_deleted_rows_is_refused_with_what_is_known(claimlib, swept):
     assert "only its counts are shown" in again.err
     undone = claimlib("undo", swept, "maintain:m")
     assert undone.code == 2
-    assert "deleted rows do not come back" in undone.err
+    assert "rows that it deleted cannot be restored" in undone.err
 
 
 def test_each_output_has_a_row_per_table(claimlib, swept):
