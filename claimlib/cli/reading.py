@@ -200,10 +200,9 @@ def xpending(
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         at = read_store(opened, as_of, tables)
-        # The overview shows how much runs have changed; that takes a look at the journal.
-        changes = None
-        if (key is None and listing is None) or pending_view == "server":
-            changes = server_view.changes_since_snapshot(at)
+        demands_server = pending_view == "server" or (stalled is not None and pending_view is None)
+        is_overview = key is None and listing is None
+        changes = _changes(at, demands_server=demands_server, is_overview=is_overview)
         shows_server = _shows_server(pending_view, stalled, opened.where, changes)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
@@ -285,6 +284,24 @@ def _columns_of(
     if key is not None:
         return report.SUMMARY_COLUMNS, ()
     return report.overview_columns(stalled_ms), report.OVERVIEW_NAMES
+
+
+def _changes(at: Reading, *, demands_server: bool, is_overview: bool) -> Relation | None:
+    """Return what runs have changed, or None if it is not needed or the store is no mirror.
+
+    The overview is also useful without it.
+    """
+    from claimlib.commands import server_view
+
+    if not demands_server and not is_overview:
+        return None
+    try:
+        return server_view.changes_since_snapshot(at)
+    except RequestError as error:
+        if demands_server:
+            raise
+        terminal.say(f"claimlib: changed_by_runs is unknown: {error.message}")
+        return None
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
 
@@ -24,6 +24,7 @@ from claimlib.runs.maintenance import (
     THROUGH,
     count_of,
     sizes,
+    tidy,
 )
 from claimlib.runs.rollforward import NOT_ABANDONED, wall_ms
 from claimlib.schema import TABLES, Kind
@@ -94,10 +95,12 @@ def maintain(
     """
 
     def decide(begun: Begun) -> Decision:
-        return _decide(begun, keep_history_ms)
+        decision = _decide(begun, keep_history_ms)
+        done = tidy(store, begun.run_seq, vacuum=vacuum, tell=begun.tell_size)
+        return replace(decision, counts={**decision.counts, **done})
 
     if dry_run:
-        decision = decide(begin_dry_run(store, progress))
+        decision = _decide(begin_dry_run(store, progress), keep_history_ms)
         expired = decision.rows.where(f"kind = '{Kind.EXPIRED}'").count()
         counts = {**decision.counts, str(Kind.EXPIRED): expired}
         return _reply(None, None, {**counts, **_planned(store, vacuum=vacuum)})
@@ -206,6 +209,9 @@ def _oldest_source(begun: Begun) -> int | None:
     is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     runs = begun.relation("runs").where(is_reading).select("run_seq", "command").fetched()
     read = begun.store.relation("journal").where(f"kind = '{Kind.GROUP}'")
+    read = read.sql(
+        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {runs} AS runs USING (run_seq)", runs=runs
+    )
     sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()
     is_mirror = not runs.where(f"command = '{SNAPSHOT}'").is_empty()
     known: Relation = sources if is_mirror else sources.where("source_seq > 0")

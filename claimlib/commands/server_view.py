@@ -29,8 +29,8 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
     if read is None:
         return None
     first_seq = _first_seq(read)
-    # Only an earlier state of the store can need rows that were deleted.
-    deleted = deleted_of(at.store, first_seq + 1) if first_seq < at.last_seq else None
+    needs_rows = first_seq < at.last_seq and not read.is_empty()
+    deleted = deleted_of(at.store, first_seq + 1) if needs_rows else None
     if deleted is not None:
         raise RequestError(
             f"the store after run {at.last_seq} cannot be compared with the server, because run"

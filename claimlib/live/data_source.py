@@ -83,7 +83,11 @@ class _StreamReader(DataSourceReader):
         groups = self._options.get("group", "*")
         with self._access().open() as servers:
             batches = read_stream(
-                servers, partition.stream, group_glob=groups, fields=not self._is_pending
+                servers,
+                partition.stream,
+                stream_glob=self._options.get("stream", "*"),
+                group_glob=groups,
+                fields=not self._is_pending,
             )
             for batch in batches:
                 if isinstance(batch, StreamGone | GroupGone):

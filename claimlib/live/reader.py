@@ -182,14 +182,22 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
 
 
 def read_stream(
-    servers: Servers, stream: bytes, *, group_glob: str | bytes = "*", fields: bool = True
+    servers: Servers,
+    stream: bytes,
+    *,
+    stream_glob: str | bytes = "*",
+    group_glob: str | bytes = "*",
+    fields: bool = True,
 ) -> Iterator[Batch]:
     """Yield the batches of one stream, as `read_source` does.
+
+    Args:
+        stream_glob: that of `stream_names`.  If it names one stream, that stream may be missing.
 
     Raises:
         SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
     """
-    reading = _default_reading(servers, "*", group_glob, fields=fields)
+    reading = _default_reading(servers, stream_glob, group_glob, fields=fields)
     servers.slot_map()
     yield from reading.of_nodes[servers.source_of(stream)].batches(stream)
 

@@ -15,6 +15,7 @@ from claimlib.report.text import (
     counted,
     idle,
     instant,
+    not_named,
     not_shown,
     only_in_store,
     plain_row,
@@ -118,7 +119,7 @@ def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
         f" {visible(row['consumer_group'])}: {row['reason']}"
         for row in _refused(reply, limit)
     ]
-    return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
+    return [*named, *not_named(refused - len(named), of_old_history=not named)]
 
 
 def _refused(reply: BulkReply, limit: int | None) -> list[Record]:

@@ -22,6 +22,7 @@ from claimlib.report.text import (
     counted,
     groups_text,
     idle,
+    not_named,
     not_shown,
     only_in_store,
     repeated,
@@ -110,7 +111,7 @@ def refusals(reply: Reply, limit: int = 10) -> list[str]:
         f"refused: {visible(row['stream'])} / {visible(row['consumer_group'])}: {row['reason']}"
         for row in rows.collect()
     ]
-    return [*named, *([f"refused: {refused - limit:,} more"] if refused > limit else [])]
+    return [*named, *not_named(refused - len(named), of_old_history=not named)]
 
 
 _WORST_FIRST = (

@@ -148,3 +148,15 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
     if fields is not None:
         row["fields"] = [[spell(bytes(f["name"])), spell(bytes(f["value"]))] for f in fields]
     return row
+
+
+def not_named(number: int, *, of_old_history: bool) -> list[str]:
+    """Return the line on refused groups or requests that are not named; empty if `number` is 0.
+
+    Args:
+        of_old_history: their names were deleted by `maintain --keep-history`.
+    """
+    if not number:
+        return []
+    why = " (maintain has deleted their names)" if of_old_history else " more"
+    return [f"refused: {number:,}{why}"]

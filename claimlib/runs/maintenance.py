@@ -7,7 +7,6 @@ deleted, and the readings whose staged rows are deleted.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from claimlib.store.local import Condition
 from claimlib.store.lookups import find, newest_run
 from claimlib.store.retry import retried
 from claimlib.store.tables import Store
+from claimlib.store.writer import to_compact
 
 COMMAND = "maintain"
 THROUGH = "deleted_through"
@@ -54,27 +54,27 @@ def sizes(store: Store, *names: str) -> dict[str, int]:
     return counts
 
 
-def apply(
-    store: Store, row: RunRow, decided: Decided, tell: Callable[[str], None]
+def tidy(
+    store: Store, run_seq: int, *, vacuum: bool, tell: Callable[[str], None]
 ) -> dict[str, int]:
-    """Delete the rows that the decision names, compact the tables, and delete old files.
+    """Compact the tables, and delete old files.
 
-    A repeat deletes no other rows.
+    No row changes.  So this is done before the decision: a failure leaves no run that the next
+    command must finish.
 
     Args:
+        vacuum: delete old files.
         tell: called with a detail as each step begins.
 
-    Returns: the counts of what this process has done.
+    Returns: the counts of what was done.
     """
-    note = f"{_NOTE} {row.run_seq} {row.key}"
-    _delete_rows(store, row, decided, note, tell)
+    note = f"{_NOTE} {run_seq}"
     counts: dict[str, int] = {}
-    removes_files = bool(json.loads(row.request)["vacuum"])
     for table in TABLES:
         tell(f"compacting {table}")
         done = {COMPACTED: _compact(store, table, note)}
         store.writer.clean_log(table)
-        if removes_files:
+        if vacuum:
             tell(f"deleting old files of {table}")
             removed = retried(partial(store.writer.vacuum, table))
             done |= {FILES_REMOVED: removed.files, BYTES_REMOVED: removed.size_bytes or 0}
@@ -82,9 +82,13 @@ def apply(
     return counts | sizes(store, *SIZES[2:])
 
 
-def _delete_rows(
-    store: Store, row: RunRow, decided: Decided, note: str, tell: Callable[[str], None]
-) -> None:
+def apply(store: Store, row: RunRow, decided: Decided, tell: Callable[[str], None]) -> None:
+    """Delete the rows that the decision names.  A repeat deletes no other rows.
+
+    Args:
+        tell: called with a detail as each step begins.
+    """
+    note = f"{_NOTE} {row.run_seq}"
     through = row.counts.get(THROUGH, 0)
     if _has_rows_to_delete(store, through):
         tell("deleting rows of journal")
@@ -115,15 +119,19 @@ def _compact(store: Store, table: str, note: str) -> int:
     Raises:
         VerificationError: the compaction changed the number of rows.
     """
+    if not to_compact(table, store.writer.files(table)):
+        return 0
+    # Spark refuses to read a version that is neither the newest nor within the retention.
     before = store.version(table)
+    rows = store.relation(table, before).count()
     replaced: int = retried(partial(store.writer.compact, table, note))
     # If another writer has committed meanwhile, it may have changed the number of rows.
     if replaced and store.version(table) == before + 1:
-        numbers = [store.relation(table, version).count() for version in (before, before + 1)]
-        if numbers[0] != numbers[1]:
+        rows_after = store.relation(table, before + 1).count()
+        if rows_after != rows:
             raise VerificationError(
                 f"the compaction of the table {table} changed its number of rows from"
-                f" {numbers[0]:,} to {numbers[1]:,}. Run RESTORE TABLE {store.identifier(table)} TO"
+                f" {rows:,} to {rows_after:,}. Run RESTORE TABLE {store.identifier(table)} TO"
                 f" VERSION AS OF {before}, and report this fault",
                 table=table,
             )

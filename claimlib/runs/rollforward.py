@@ -212,13 +212,11 @@ def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     row = decided.row
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, run)
-    done = maintenance.apply(
-        store, row, decided, lambda step: clock.tell(Phase.APPLY, f"{run} · {step}")
-    )
+    maintenance.apply(store, row, decided, lambda step: clock.tell(Phase.APPLY, f"{run} · {step}"))
     clock.enter(Phase.VERIFY, run)
     maintenance.verify(store, row)
     clock.enter(Phase.FINISH, run)
-    counts = {**row.counts, **_decided_counts(decided), **done}
+    counts = {**row.counts, **_decided_counts(decided)}
     return _finish(store, row, counts, {*TABLES} - {"journal", "runs"}, clock, {})
 
 

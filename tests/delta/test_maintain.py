@@ -156,6 +156,20 @@ def test_a_commit_of_a_compaction_is_no_commit_of_the_runs_rows(lived: Store) ->
     assert lived.relation("runs").count() == 5
 
 
+def test_a_compaction_that_fails_leaves_no_unfinished_run(
+    lived: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("claimlib.store.folder_writer.FolderWriter.compact", full)
+        with pytest.raises(OSError, match="No space"):
+            maintain(lived, run_id="m", keep_history_ms=0)
+    assert maintain(lived, dry_run=True).counts["runs_deleted"] == 0, "nothing is unfinished"
+    assert sweep(lived, b"carol", "next") == 5
+
+
 def test_a_repeat_by_run_id_changes_nothing_and_says_the_same(lived: Store) -> None:
     first = maintain(lived, run_id="m", keep_history_ms=0)
     before = contents(lived)
@@ -255,9 +269,12 @@ def halted_at(where: str) -> Any:
     return stop
 
 
+_BEFORE_THE_DECISION = (
+    *(Phase.DECIDE, "compacting streams", "compacting runs", "deleting old files of pending"),
+)
 _STEPS = (
-    *(Phase.DECIDE, Phase.APPLY, "deleting rows of journal", "deleting rows of entry_landing"),
-    *("compacting streams", "compacting runs", "deleting old files of pending"),
+    *_BEFORE_THE_DECISION,
+    *(Phase.APPLY, "deleting rows of journal", "deleting rows of entry_landing"),
     *(Phase.VERIFY, Phase.FINISH),
 )
 
@@ -273,7 +290,7 @@ def test_the_next_run_finishes_what_was_killed(
     with pytest.raises(HaltedError):
         maintain(lived, run_id="m", keep_history_ms=0, progress=halted_at(step))
     assert not lived.relation("pending").is_empty()
-    if step == Phase.DECIDE:
+    if step in _BEFORE_THE_DECISION:
         maintain(lived, run_id="m", keep_history_ms=0)
     else:
         with pytest.raises(UnfinishedRunError, match="maintain:m"):
