@@ -86,3 +86,15 @@ def test_the_job_is_the_command(job, swept):
     said = job("maintain", swept, "--dry-run")
     assert said.code == 0
     assert said.out.startswith("Maintenance, dry run")
+
+
+def test_a_repeat_of_a_run_that_refused_groups_ends_with_6_also_without_its_history(
+    claimlib, store
+):
+    write_keyspace(store, keyspace(b"s"), NOW_MS, proven=None)
+    words = ("xautoclaim", store.where, *SWEEP, "--run-id", "r")
+    first = claimlib(*words)
+    assert (first.code, "refused: s / g: " in first.err) == (6, True)
+    assert claimlib("maintain", store.where, "--keep-history", "0ms").code == 0
+    again = claimlib(*words)
+    assert (again.code, "refused: 1 (maintain has deleted their names)" in again.err) == (6, True)
