@@ -487,7 +487,8 @@ def test_a_fault_of_storage_or_a_table_is_one_line_that_names_cause_and_remedy(
 
 @pytest.mark.usefixtures("in_session")
 def test_a_name_that_no_catalog_of_spark_has_is_named(claimlib, filled):
-    words = ("import", str(filled), "--pending", "p", "--entries", "no.such.table")
+    pending = str(filled / "pending")
+    words = ("import", str(filled), "--pending", pending, "--entries", "no.such.table")
     fault = Fault(words, 4, "Spark has no such catalog", "write a path as ./no.such")
     said_of(fault, {"at": filled}, claimlib(*words, "--quiet"))
 
