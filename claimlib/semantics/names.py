@@ -42,7 +42,8 @@ _UNIT = r"(?:[^\\]|\\(?:\\|x[0-9a-f]{2}))"
 _NOTHING = r"(?!)"
 _END = r"(?![\s\S])"
 
-SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f])*+{_END}"
+# The empty alternative is for Python before 3.11.5, as in `_take_first`.
+SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f]|{_NOTHING})*+{_END}"
 """What every spelling of a name matches and no other text: for Python's `re` and Spark's RLIKE."""
 
 
