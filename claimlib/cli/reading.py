@@ -200,10 +200,8 @@ def xpending(
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         at = read_store(opened, as_of, tables)
-        demands_server = pending_view == "server" or (stalled is not None and pending_view is None)
         is_overview = key is None and listing is None
-        changes = _changes(at, demands_server=demands_server, is_overview=is_overview)
-        shows_server = _shows_server(pending_view, stalled, opened.where, changes)
+        changes, shows_server = _changes(at, pending_view, stalled, is_overview=is_overview)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         refuse_unknown(at, scope, key, consumer)
@@ -286,22 +284,37 @@ def _columns_of(
     return report.overview_columns(stalled_ms), report.OVERVIEW_NAMES
 
 
-def _changes(at: Reading, *, demands_server: bool, is_overview: bool) -> Relation | None:
-    """Return what runs have changed, or None if it is not needed or the store is no mirror.
+def _changes(
+    at: Reading, chosen: PendingView | None, fail_on_stalled: str | None, *, is_overview: bool
+) -> tuple[Relation | None, bool]:
+    """Return what runs have changed, and True if entries are shown and checked as on the server.
 
-    The overview is also useful without it.
+    The changes are None if they are not needed or the store mirrors no server.  The overview is
+    also useful without them.
+
+    Raises:
+        RequestError: the server's view is needed, but its journal rows were deleted.  Or it is
+            requested, but the store mirrors no server.
     """
     from claimlib.commands import server_view
 
-    if not demands_server and not is_overview:
-        return None
+    needs_server = chosen == "server" or (chosen is None and fail_on_stalled is not None)
+    if not needs_server and not is_overview:
+        return None, False
     try:
-        return server_view.changes_since_snapshot(at)
+        changes = server_view.changes_since_snapshot(at)
     except RequestError as error:
-        if demands_server:
+        if needs_server:
             raise
         terminal.say(f"claimlib: changed_by_runs is unknown: {error.message}")
-        return None
+        return None, False
+    if changes is None and chosen == "server":
+        raise RequestError(
+            f"{at.store.where} mirrors no server, so it has no view of one: leave out --view"
+            " server",
+            option="view",
+        )
+    return changes, needs_server and changes is not None
 
 
 def _stalled_ms(fail_on_stalled: str | None) -> int:
@@ -364,26 +377,6 @@ def _of_entries(
     matching = pending_entries(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
     return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
-
-
-def _shows_server(
-    chosen: PendingView | None, fail_on_stalled: str | None, where: str, changes: Relation | None
-) -> bool:
-    """Return True if entries are shown and checked as the server had them.
-
-    Raises:
-        RequestError: the server's view is requested, but the store mirrors no server.
-    """
-    if changes is None:
-        if chosen == "server":
-            raise RequestError(
-                f"{where} mirrors no server, so it has no view of one: leave out --view server",
-                option="view",
-            )
-        return False
-    if chosen is None:
-        return fail_on_stalled is not None
-    return chosen == "server"
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     """Yield what differs from the last snapshots or imports and the journal."""
     store, last_seq = begun.store, begun.run_seq - 1
     deleted = deleted_history(store)
-    first_seq = 0 if deleted is None else deleted.through + 1
+    first_seq = 0 if deleted is None else deleted.complete_from
     journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
     changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)

@@ -29,7 +29,7 @@ class EntryHistory:
         exists: True if the store has the stream entry now.
         fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
         events: one row per event, the earliest first: `plans.history.entry_events`.
-        complete_from_run: the first run of which all events are known.
+        complete_from_run: the first run whose events are all known.
         deleted_by: the run of `maintain` that deleted the events of earlier runs, or None.
     """
 
@@ -76,7 +76,7 @@ def entry_history(
         exists=entry is not None,
         fields=None if entry is None else entry["fields"],
         events=events.order_by("run_seq", *GROUP, "event").fetched(),
-        complete_from_run=1 if deleted is None else deleted.through + 1,
+        complete_from_run=1 if deleted is None else deleted.complete_from,
         deleted_by=None if deleted is None else deleted.run,
     )
 

@@ -120,13 +120,10 @@ def _reply(
     run_id: str | None, run_seq: int | None, counts: Mapping[str, int], *, is_repeat: bool = False
 ) -> MaintainReply:
     is_done = run_seq is not None
-    sized = {*SIZES} if is_done else {*SIZES[:2]}
-    optional = () if is_done else (BYTES_REMOVED,)
+    unknown = () if is_done else (*SIZES[2:], BYTES_REMOVED)
 
     def number(table: str, name: str) -> int | None:
-        known = counts.get(count_of(table, name))
-        is_known = known is not None or name not in {*SIZES, *optional}
-        return (known or 0) if is_known or name in sized else None
+        return counts.get(count_of(table, name), None if name in unknown else 0)
 
     others = {name: value for name, value in counts.items() if "." not in name}
     return MaintainReply(
@@ -150,24 +147,24 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
         through, source = _last_deleted(begun, wall_ms() - keep_history_ms)
         counts |= {THROUGH: through} if through else {}
         counts |= {OLDEST_SOURCE: source} if source is not None else {}
-    old = store.relation("journal").where(plan.is_deleted(through))
+    journal = store.relation("journal")
+    old = journal.where(plan.is_deleted(through))
     number = old.sql("SELECT count(*) AS n, count(DISTINCT run_seq) AS runs FROM {this} AS this")
     (of_journal,) = number.collect()
-    counts |= {RUNS_DELETED: of_journal["runs"], count_of("journal", ROWS_DELETED): of_journal["n"]}
-    names = ("run_seq", "landing")
-    decisions = store.relation("journal").where(f"kind = '{Kind.RUN}'").select(*names)
+    decisions = journal.where(f"kind = '{Kind.RUN}'").select("run_seq", "landing")
     staged = {table: store.relation(table).select("landing") for table in STAGED}
     landings = union_all(list(staged.values())).distinct("landing").fetched()
     ended = landings if store.lock.folder is not None else _staged_before(begun)
     expired = plan.expired_landings(landings, ended, decisions, through).fetched()
-    for table, rows in staged.items():
-        gone = rows.sql(
+    deleted = {"journal": of_journal["n"]}
+    for table, landed in staged.items():
+        deleted[table] = landed.sql(
             "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {expired} AS e USING (landing)",
             expired=expired,
-        )
-        counts[count_of(table, ROWS_DELETED)] = gone.count()
+        ).count()
+    counts |= {count_of(table, ROWS_DELETED): number for table, number in deleted.items() if number}
+    counts[RUNS_DELETED] = of_journal["runs"]
     rows = expired.select(f"'{Kind.EXPIRED}' AS kind", "landing")
-    counts = {name: value for name, value in counts.items() if value or "rows_" not in name}
     return Decision(union_by_name([rows], JOURNAL_ROW), counts=counts)
 
 
@@ -209,9 +206,6 @@ def _oldest_source(begun: Begun) -> int | None:
     is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     runs = begun.relation("runs").where(is_reading).select("run_seq", "command").fetched()
     read = begun.store.relation("journal").where(f"kind = '{Kind.GROUP}'")
-    read = read.sql(
-        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {runs} AS runs USING (run_seq)", runs=runs
-    )
     sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()
     is_mirror = not runs.where(f"command = '{SNAPSHOT}'").is_empty()
     known: Relation = sources if is_mirror else sources.where("source_seq > 0")

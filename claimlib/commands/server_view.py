@@ -35,8 +35,8 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
         raise RequestError(
             f"the store after run {at.last_seq} cannot be compared with the server, because run"
             f" {deleted.run} deleted journal rows that were older than --keep-history. The journal"
-            f" is complete from run {deleted.through + 1} on. Leave out --as-of, or give it a later"
-            " run",
+            f" is complete from run {deleted.complete_from} on. Leave out --as-of, or give it a"
+            " later run",
         )
     return changes_since(at, read)
 
@@ -118,8 +118,4 @@ def sources_of_groups(at: Reading) -> Relation | None:
     )
     if of_others.is_empty():
         read = read.limit(0)  # no claim has written a group since it was read
-    read = read.sql(
-        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {sources} AS sources USING (run_seq)",
-        sources=sources,
-    )
     return plan.group_sources(groups, sources, read).fetched()

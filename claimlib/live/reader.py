@@ -161,15 +161,17 @@ def read_source(
     )
     spans = dict(also_spans or {})
     _check_spans(spans)
-    streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
-
-    def of_node(source: Source) -> _NodeReading:
-        walk = EntryWalk(
-            source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
-        )
-        return _NodeReading(source, streams, groups, spans, scripts, walk, pending_page, scan_page)
-
-    return _Reading(servers, {source: of_node(source) for source in servers.nodes}).batches()
+    return _reading(
+        servers,
+        stream_glob,
+        group_glob,
+        fields=fields,
+        pending_page=pending_page,
+        entry_page=entry_page,
+        scan_page=scan_page,
+        reply_bytes=reply_bytes,
+        spans=spans,
+    ).batches()
 
 
 def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[bytes]:
@@ -178,7 +180,7 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
     Raises:
         SourceError: see `read_source`.
     """
-    return _default_reading(servers, stream_glob, "*", fields=False).stream_names()
+    return _reading(servers, stream_glob, "*", fields=False).stream_names()
 
 
 def read_stream(
@@ -197,26 +199,32 @@ def read_stream(
     Raises:
         SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
     """
-    reading = _default_reading(servers, stream_glob, group_glob, fields=fields)
+    reading = _reading(servers, stream_glob, group_glob, fields=fields)
     servers.slot_map()
     yield from reading.of_nodes[servers.source_of(stream)].batches(stream)
 
 
-def _default_reading(
-    servers: Servers, stream_glob: str | bytes, group_glob: str | bytes, *, fields: bool
+def _reading(
+    servers: Servers,
+    stream_glob: str | bytes,
+    group_glob: str | bytes,
+    *,
+    fields: bool,
+    pending_page: int = DEFAULT_PAGE,
+    entry_page: int = DEFAULT_PAGE,
+    scan_page: int = DEFAULT_PAGE,
+    reply_bytes: int = DEFAULT_REPLY_BYTES,
+    spans: Mapping[bytes, Span] | None = None,
 ) -> _Reading:
     streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
 
     def of_node(source: Source) -> _NodeReading:
         walk = EntryWalk(
-            source,
-            scripts,
-            with_fields=fields,
-            page_size=DEFAULT_PAGE,
-            reply_bytes=DEFAULT_REPLY_BYTES,
+            source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
         )
-        pages = (DEFAULT_PAGE, DEFAULT_PAGE)
-        return _NodeReading(source, streams, groups, {}, scripts, walk, *pages)
+        return _NodeReading(
+            source, streams, groups, dict(spans or {}), scripts, walk, pending_page, scan_page
+        )
 
     return _Reading(servers, {source: of_node(source) for source in servers.nodes})
 

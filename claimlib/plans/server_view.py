@@ -32,7 +32,7 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
 
     Args:
         groups: rows of the table.
-        sources: one row per snapshot and import: `run_seq`.
+        sources: one row per snapshot and import that counts: `run_seq`.
         read: the journal rows of kind `group`, at least those of groups that a claim wrote last.
     """
     return groups.sql(
@@ -42,7 +42,9 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
             FROM {{this}} g LEFT JOIN {{sources}} s ON g.run_seq = s.run_seq
             GROUP BY {GROUP_SQL}
         ), read AS (
-            SELECT {GROUP_SQL}, max(run_seq) AS source_seq FROM {{read}} GROUP BY {GROUP_SQL}
+            SELECT {GROUP_SQL}, max(r.run_seq) AS source_seq
+            FROM {{read}} r JOIN {{sources}} s ON r.run_seq = s.run_seq
+            GROUP BY {GROUP_SQL}
         )
         SELECT {GROUP_SQL}, coalesce(written.source_seq, read.source_seq, 0L) AS source_seq
         FROM written LEFT JOIN read USING ({GROUP_SQL})

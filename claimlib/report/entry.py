@@ -68,7 +68,7 @@ def of_consumer(
         limit: the most rows, or None for all.
         deleted: the part of the journal that was deleted, or None if nothing was.
     """
-    first_run = 1 if deleted is None else deleted.through + 1
+    first_run = 1 if deleted is None else deleted.complete_from
     counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
     numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
     lost, received = (numbers.get(change, 0) for change in ("lost", "received"))

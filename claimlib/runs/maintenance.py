@@ -164,6 +164,11 @@ class DeletedHistory:
     through: int
     run: str
 
+    @property
+    def complete_from(self) -> int:
+        """Return the first run whose journal rows all exist."""
+        return self.through + 1
+
 
 def deleted_history(store: Store) -> DeletedHistory | None:
     """Return which part of the journal was deleted, or None if all rows exist."""
@@ -203,7 +208,7 @@ def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
         raise RequestError(
             f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, because they"
             " were older than --keep-history. The journal is complete from run"
-            f" {deleted.through + 1} on. To see the request and the counts of run {run_seq}:"
+            f" {deleted.complete_from} on. To see the request and the counts of run {run_seq}:"
             f" claimlib runs {shlex.quote(store.where)} {run_seq}",
             run=key,
         )

@@ -1,4 +1,4 @@
-"""What a maintenance is worth: small runs on one store, with and without it.
+"""Measure small runs on one store, with and without `maintain`.
 
     python -m tests.bench.maintenance --runs 1000 --every 100
 

@@ -73,7 +73,7 @@ def sweep(store: Store, consumer: bytes = b"alice", run_id: str | None = None) -
 def lived_path(
     open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The folder of a store with four runs, of which the fourth is the undo of the third."""
+    """Return the folder of a store with four runs.  The fourth is the undo of the third."""
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("lived") / "store")
     store = open_store(where)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)

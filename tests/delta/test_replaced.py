@@ -33,7 +33,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int],
 
 @pytest.fixture
 def another(new_store: Callable[[int], Store], store: Store) -> Path:
-    """The folder of another empty store, whose tables have other ids."""
+    """Return the folder of another empty store.  Its tables have other ids."""
     return Path(new_store(store.buckets).where)
 
 
@@ -89,7 +89,7 @@ def use(store: Store) -> Store:
 
 @pytest.fixture
 def used(store: Store) -> Store:
-    """A store of which a run has seen entries."""
+    """Return a store whose entries a run has read."""
     return use(store)
 
 
