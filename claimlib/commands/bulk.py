@@ -152,7 +152,7 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _Looked
     bucket = BUCKET_SQL.format(buckets=begun.store.buckets)
     groups = bulk.groups(bulk_requests.ids).select("*", f"{bucket} AS bucket").fetched()
     fetched = groups.arrow()
-    begun.tell_size(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
+    begun.tell_detail(number_of(pc.sum(fetched["number_of_ids"]).as_py() or 0, "id"))
     bounds = near(fetched)
     pending = begun.relation("pending").within(bounds).reused()
     entries = begun.relation("entries").within(bounds).select(*ENTRY_IDS)

@@ -96,7 +96,7 @@ def maintain(
 
     def decide(begun: Begun) -> Decision:
         decision = _decide(begun, keep_history_ms)
-        done = tidy(store, begun.run_seq, vacuum=vacuum, tell=begun.tell_size)
+        done = tidy(store, begun.run_seq, vacuum=vacuum, tell=begun.tell_detail)
         return replace(decision, counts={**decision.counts, **done})
 
     if dry_run:

@@ -137,7 +137,7 @@ def discarded_if_lost(store: Store, command: str, discard: Callable[[], None]) -
 
 def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     pending, entries = digests_of(begun.store, landing.uuid)
-    begun.tell_size(f"{pending.rows:,} pending, {number_of(entries.rows, 'entry', 'entries')}")
+    begun.tell_detail(f"{pending.rows:,} pending, {number_of(entries.rows, 'entry', 'entries')}")
     if landing.rows is not None and landing.rows != (pending.rows, entries.rows):
         of_pending, of_entries = landing.rows
         raise VerificationError(

@@ -82,7 +82,7 @@ def decide(
     if requested.without_request:
         counts["without_request"] = requested.without_request
     looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
-    begun.tell_size(number_of(looked_at, "pending entry", "pending entries"))
+    begun.tell_detail(number_of(looked_at, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
         _refuse_no_match(begun, request)
     if refuse_duplicates:

@@ -274,7 +274,7 @@ class _Writing:
         self._refuse_undone(begun)
         self._refuse_undo_of_unsent(begun)
         planned = self._entries(begun, servers)
-        begun.tell_size(f"{planned.entries.count():,} entries")
+        begun.tell_detail(f"{planned.entries.count():,} entries")
         return planned
 
     def _refuse_repeat(self, begun: Begun) -> None:

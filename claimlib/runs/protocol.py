@@ -84,8 +84,8 @@ INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "ru
 _ONLY_COUNTS = "; its journal rows were deleted, so only its counts are shown"
 
 
-def _unheard(size: str) -> None:
-    del size
+def _unheard(detail: str) -> None:
+    del detail
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,13 @@ class Begun:
     """What a decide function may build on: the run's number and the pinned versions.
 
     Attributes:
-        tell_size: told how much the decision is about, for people, once that is known.
+        tell_detail: shows people how large the decision is, or which step it is at.
     """
 
     store: Store
     run_seq: int
     pins: Pins
-    tell_size: Callable[[str], None] = _unheard
+    tell_detail: Callable[[str], None] = _unheard
 
     def relation(self, table: str) -> Relation:
         """A table at its pinned version."""
@@ -211,7 +211,7 @@ def _run(
         clock.enter(Phase.BEGIN, "")
         run_seq = known.last_seq + 1
         name = f"run {run_seq}"
-        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _size_told(tell, name))
+        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _detail_told(tell, name))
         clock.enter(Phase.DECIDE, name)
         try:
             decision = decide(begun)
@@ -312,11 +312,11 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     begun, unfinished = pinned(store, INPUTS)
     if unfinished:
         raise unfinished_error(unfinished[0])
-    return replace(begun, tell_size=_size_told(tell, DRY_RUN))
+    return replace(begun, tell_detail=_detail_told(tell, DRY_RUN))
 
 
-def _size_told(tell: Progress, run_name: str) -> Callable[[str], None]:
-    return lambda size: tell(Phase.DECIDE, f"{run_name} · {size}")
+def _detail_told(tell: Progress, run_name: str) -> Callable[[str], None]:
+    return lambda detail: tell(Phase.DECIDE, f"{run_name} · {detail}")
 
 
 def _recover(store: Store, tell: Progress) -> KnownRuns:
