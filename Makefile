@@ -156,8 +156,10 @@ lock: setup ## write requirements.lock from pyproject.toml (versions and hashes)
 	    --all-extras --group dev --generate-hashes --no-header --no-emit-index-url \
 	    --output-file requirements.lock
 
-figures: setup ## draw the figures of ARCHITECTURE.md: docs/figures/*.svg from the .dot files beside them
+figures: setup ## draw docs/figures/*.svg from the .dot and .json files beside them
+	$(call own_environment,requirements-tools.lock,$(TOOLS))
 	@$(USE) python -m tests.diagrams
+	@$(TOOLS)/bin/python -m tests.plots
 
 setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh

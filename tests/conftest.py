@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import examples
+from tests import durations, examples
 from tests.limits import set_limits
 from tests.quick_spark import quick_session
 
@@ -29,30 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["examples"]  # imported for the profiles that it registers
 
-# The files that take minutes, the longest first: of two workers each takes a file at a time, and at
-# the end there must be small ones left to share.
-LONGEST = (
-    "delta/test_removals",
-    "edge/test_installed",
-    "delta/test_xclaim",
-    "delta/test_places",
-    "connect/test_connect",
-    "delta/test_again",
-    "delta/test_old_commits",
-    "delta/test_races",
-    "edge/test_readme",
-    "edge/test_faults",
-    "cluster/test_cluster",
-    "live/test_differential",
-    "delta/test_import",
-    "delta/test_snapshot",
-    "edge/test_notebooks",
-    "delta/test_queries",
-    "edge/test_exit_codes",
-    "edge/test_vector_files",
-    "delta/test_pages",
-)
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -65,9 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; else in the order that was drawn."""
-    order = {f"tests/{name}.py": number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+    """Sort the files by the time that is recorded for them, the longest and the new ones first.
+
+    Of two workers each takes a file at a time, and at the end there must be small ones to share.
+    """
+    seconds = durations.recorded()
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], math.inf))
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,7 @@ def to_duckdb(text: str) -> str:
     return tree.sql(dialect=_Embedded)
 
 
+@lru_cache(maxsize=4096)
 def to_spark_type(type_: str) -> str:
     """Return the name of one of DuckDB's types as Spark writes it."""
     tree = exp.DataType.build(type_.replace('"NULL"', "NULL"), dialect=DuckDB)

@@ -7,7 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from claimlib import process, terminal
+from claimlib.commands.stores import init
 from claimlib.semantics.model import IdleRule
 from claimlib.session import SHORT_LIVED, open_session
 from claimlib.testing.vector_check import check
@@ -32,13 +35,14 @@ def main() -> int:
         choices=list(IdleRule),
         help="use this rule instead of the file's",
     )
+    vectors.add_argument("--engine", choices=["embedded", "spark"], default="embedded")
     vectors.add_argument("--keep", type=Path, metavar="DIR", help="keep the store in DIR/store")
     options = parser.parse_args()
     recorded = [step for file in options.files for step in steps(file, options.idle_rule)]
     with tempfile.TemporaryDirectory() as folder:
-        spark = open_session(driver_memory="3g", java_options=SHORT_LIVED)
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
-        verdict = check(spark, (options.keep or Path(folder)) / "store", recorded)
+        spark = _session() if options.engine == "spark" else None
+        store = init(str((options.keep or Path(folder)) / "store"), spark=spark)
+        verdict = check(store, recorded)
     lines = [*verdict.failed]
     lines += [
         f"not covered: the tables have no {name} yet ({n} steps)"
@@ -49,6 +53,12 @@ def main() -> int:
     lines.append(f"{verdict.passed} passed, {len(verdict.failed)} failed, {skipped} not covered")
     terminal.out("\n".join(lines))
     return process.OUR_FAULT if verdict.failed or not verdict.passed else process.DONE
+
+
+def _session() -> SparkSession:
+    spark = open_session(driver_memory="3g", java_options=SHORT_LIVED)
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    return spark
 
 
 if __name__ == "__main__":

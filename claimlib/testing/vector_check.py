@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
-
-from pyspark.sql import SparkSession
 
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.reply import Reply
@@ -47,13 +44,18 @@ class Verdict:
     not_covered: Mapping[str, int]
 
 
-def check(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> Verdict:
-    """Each step through the reference, and through the tables of a new store."""
+def check(store: Store, recorded: Sequence[Step]) -> Verdict:
+    """Compare what a server answered with the reference and with the tables.
+
+    Args:
+        store: an empty store.  It contains the steps afterwards.
+        recorded: the steps.  Each one is a stream of its own.
+    """
     covered = [step for step in recorded if _command(step) in COVERED]
     others = Counter(_command(step) for step in recorded if _command(step) not in COVERED)
     ways = {
         "reference": list(map(by_reference, covered)),
-        "tables": _by_tables(spark, folder, covered),
+        "tables": _by_tables(store, covered),
     }
     failed = [
         f"{step.name}, {way}: {difference}"
@@ -68,11 +70,10 @@ def _command(step: Step) -> str:
     return text_of(step.command[0]).upper()
 
 
-def _by_tables(spark: SparkSession, folder: Path, recorded: Sequence[Step]) -> list[Answer]:
+def _by_tables(store: Store, recorded: Sequence[Step]) -> list[Answer]:
     """Each step is a stream of its own with the state before it, in one store.  All steps of one
     command that writes are one run; what only reads, reads the state before it."""
     streams = {b"%d" % number: step for number, step in enumerate(recorded)}
-    store = Store.init(spark, str(folder))
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
     at = read_store(store)

@@ -64,10 +64,15 @@ def say_nothing_of_the_newest_commit(store: Store, table: str) -> None:
 
 
 def init(
-    start: Callable[[], SparkSession], where: str, engine: str, *, buckets: int | None = None
+    start: Callable[[], SparkSession],
+    where: str,
+    engine: str,
+    *,
+    buckets: int | None = None,
+    source: str | None = None,
 ) -> Store:
     """Run init with an engine (`embedded` or `spark`), and open the store."""
-    return _created(start, where, engine, buckets=buckets).store
+    return _created(start, where, engine, buckets=buckets, source=source).store
 
 
 def init_again(store: Store, *, accept_replaced: bool = False) -> Store:
@@ -87,10 +92,11 @@ def _created(
     engine: str,
     *,
     buckets: int | None = None,
+    source: str | None = None,
     accept_replaced: bool = False,
 ) -> Creation:
     embedded = FolderDefinitions.find(start, where) if engine == "embedded" else None
     definitions = embedded or SparkDefinitions(start(), where)
-    created = create(definitions, buckets=buckets, source=None, accept_replaced=accept_replaced)
+    created = create(definitions, buckets=buckets, source=source, accept_replaced=accept_replaced)
     assert created.store.engine.name == engine
     return created

@@ -374,6 +374,7 @@ def test_a_landing_that_somebody_writes_to_while_it_is_swept_is_left_for_the_nex
     assert count(store.where, "entry_landing") == 0
 
 
+@pytest.mark.long
 def test_an_append_to_an_empty_table_sees_who_appends_the_same_rows_at_that_moment(
     spark_store: Store, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def test_rows_of_a_table_with_buckets_are_as_a_model_says(writer: Store, seed: i
         )
 
 
+@pytest.mark.long
 def test_what_spark_has_begun_the_embedded_engine_finishes(
     spark: SparkSession, store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
+from claimlib.commands import stores
 from claimlib.commands.runs import abandon, find_run
 from claimlib.commands.snapshot import snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -21,7 +22,7 @@ from claimlib.errors import RequestError, StoreNotFoundError
 from claimlib.runs import claims
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
-from tests.delta.own_rows import init
+from tests.delta.own_rows import Opener, init
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.delta.snapshots import ALL, owners, source, stream
@@ -53,9 +54,9 @@ def use(store: Store) -> Store:
 
 
 def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
-    spark: SparkSession, empty_store: Path, tmp_path: Path
+    open_store: Opener, empty_store: Path, tmp_path: Path
 ) -> None:
-    store = Store.open(spark, str(shutil.copytree(empty_store, tmp_path / "it's a; store")))
+    store = open_store(shutil.copytree(empty_store, tmp_path / "it's a; store"))
     lists = f"claimlib runs {shlex.quote(store.where)} lists the runs"
     for ask in (
         lambda: find_run(store, "7"),
@@ -67,7 +68,7 @@ def test_a_command_that_an_error_names_can_be_pasted_wherever_the_store_is(
     missing = str(tmp_path / "it's none")
     creates = re.escape(f"claimlib init {shlex.quote(missing)}")
     with pytest.raises(StoreNotFoundError, match=creates):
-        Store.open(spark, missing)
+        stores.open_store(missing)
     row = SimpleNamespace(key="snapshot:a b")
     command = shlex.split(claims.abandon_command(store, row))
     assert command == ["claimlib", "abandon", store.where, "snapshot:a b"]

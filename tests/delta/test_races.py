@@ -66,6 +66,7 @@ def test_a_run_whose_append_is_skipped_without_a_word_knows_that_it_lost_and_beg
     assert count(where, "pending", "consumer = 'quick'") == CLAIMED
 
 
+@pytest.mark.long
 def test_of_two_decisions_that_are_appended_at_the_same_time_one_wins_and_both_runs_finish(
     spark_store: Store, tmp_path: Path
 ) -> None:

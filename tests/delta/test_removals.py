@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from claimlib.commands import staging
 from claimlib.commands.imports import ImportRequest, import_tables
@@ -51,7 +51,7 @@ from tests.delta.given_files import entries as given_entries
 from tests.delta.given_files import groups as given_groups
 from tests.delta.given_files import pending as given_pending
 from tests.delta.given_files import request
-from tests.delta.own_rows import append, delete, entry_row, init_again, pending_row, update
+from tests.delta.own_rows import append, delete, entry_row, init, init_again, pending_row, update
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.delta.snapshots import ALL, FIELDS, owners, source, stream
@@ -434,9 +434,11 @@ def test_two_drivers_of_one_snapshot_both_end_well_though_the_first_sweeps_its_l
 
 
 def test_a_snapshot_does_not_take_over_what_was_imported_under_its_servers_name(
-    spark: SparkSession, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    store = Store.init(spark, str(tmp_path / "own"), source=ALL.source)
+    start = partial(request.getfixturevalue, "spark")
+    engine = request.config.getoption("--engine")
+    store = init(start, str(tmp_path / "own"), engine, source=ALL.source)
     import_tables(store, import_of(tmp_path / "1", 1, 2))
     before = contents(store)
     with pytest.raises(SourceMismatchError, match="by claimlib import"):

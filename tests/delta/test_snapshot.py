@@ -224,6 +224,7 @@ def both_read(
     return read
 
 
+@pytest.mark.long
 def test_both_engines_write_the_same_rows(
     first_read: dict[str, Path], both_read: dict[str, dict[str, list[str]]]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pytest
 
 from claimlib.testing.vector_check import check
 from claimlib.testing.vectors import steps
@@ -17,11 +17,12 @@ RECORDED = [step for name in ("named", "random") for step in steps(VECTORS / f"{
 NUMBERS = {"XAUTOCLAIM": 277, "XCLAIM": 167, "XACK": 5, "XPENDING": 59}
 
 
+@pytest.mark.parametrize("opened", ["store", pytest.param("spark_store", marks=pytest.mark.long)])
 def test_reference_and_tables_answer_every_recorded_step_as_the_server_did(
-    spark: SparkSession, tmp_path: Path
+    request: pytest.FixtureRequest, opened: str
 ) -> None:
     numbers = Counter(step.command[0].decode() for step in RECORDED)
     assert numbers == NUMBERS
-    verdict = check(spark, tmp_path / "store", RECORDED)
+    verdict = check(request.getfixturevalue(opened), RECORDED)
     assert "\n".join(verdict.failed) == ""
     assert (verdict.passed, verdict.not_covered) == (2 * numbers.total(), {})

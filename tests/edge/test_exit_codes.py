@@ -135,11 +135,14 @@ def without_maven(spark, tmp_path):
     assert not ivy.exists()
 
 
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_does_it(
-    claimlib, stores, without_maven
+    request, claimlib, stores, tmp_path, engine
 ):
-    words = ("xautoclaim", stores / "interrupted", *SWEEP, "--run-id", "nightly")
-    code, rest = signalled((*words, *without_maven), "decide", press_ctrl_c)
+    store = shutil.copytree(stores / "interrupted", tmp_path / "interrupted")
+    words = ("xautoclaim", store, *SWEEP, "--run-id", "nightly")
+    jvm = request.getfixturevalue("without_maven") if engine == "spark" else ()
+    code, rest = signalled((*words, *jvm), "decide", press_ctrl_c)
     assert code == 130, rest
     # The signal comes before the decision is written, or after that.
     left = ("nothing was decided, so", "the decision of run 1 (xautoclaim:nightly) was written: ")
@@ -148,7 +151,7 @@ def test_ctrl_c_in_a_decision_ends_as_the_shell_expects_and_the_same_command_doe
     assert finished.code == 0, finished.err
     assert "XAUTOCLAIM, run 1 (xautoclaim:nightly)" in finished.out
     assert claimed_one(finished)
-    looked_at = claimlib("xpending", stores / "interrupted")
+    looked_at = claimlib("xpending", store)
     assert looked_at.code == 0, looked_at.err
 
 

@@ -110,7 +110,11 @@ def test_a_notebook_defines_nothing_and_asks_for_nothing_that_serverless_lacks(p
     assert all(len(line) <= 110 for line in text.splitlines())
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [NOTEBOOKS[0], *(pytest.param(path, marks=pytest.mark.long) for path in NOTEBOOKS[1:])],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_with_widgets_and_shows_what_it_did(
     path: Path,
     spark: SparkSession,

@@ -9,9 +9,8 @@ from tests.edge.processes import ROOT, run_python
 
 
 def test_a_wrong_answer_fails_both_ways_and_other_commands_are_counted(
-    spark, tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, capsys
 ):
-    assert spark is not None  # the session that the command finds
     recorded = json.loads((ROOT / "tests/vectors/named.json").read_text(encoding="utf-8"))
     by_command = {
         command: next(v for v in recorded["vectors"] if v["steps"][0]["command"][0] == command)

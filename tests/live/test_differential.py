@@ -1,12 +1,10 @@
-"""Whole sequences of steps against a real server: the reference follows each of them, and one Spark
-run repeats steps of every command and every branch, each on the state that the server had before
-it."""
+"""Whole sequences of steps against a real server: the reference follows each of them, and one run
+repeats steps of every command and every branch, each on the state that the server had before it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,9 +17,9 @@ from tests.live.wire import Wire
 from tests.seeds import new_seed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from claimlib.store.tables import Store
 
-SEQUENCES = 3_000
+SEQUENCES = 2_000
 SEED = 4  # the long form makes one up; --hypothesis-seed repeats it
 LONG_SEQUENCES = 20_000
 # How often the tables reach each branch.  An XPENDING in the tables is a query of its own.
@@ -38,22 +36,17 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.mark.timeout(900)  # what Hypothesis may take to shrink a sequence, once one differs
-def test_reference_and_tables_follow_three_thousand_sequences_step_by_step(
-    wire: Wire, spark: SparkSession, tmp_path: Path
-):
+def test_reference_and_tables_follow_two_thousand_sequences_step_by_step(wire: Wire, store: Store):
     tally = follow_all(wire, SEQUENCES, SEED, in_tables=covered(IN_TABLES))
     print(tally.table())
     assert tally.missed() == []
-    repeat_in_tables(spark, tmp_path / "store", tally)
+    repeat_in_tables(store, tally)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_reference_and_tables_follow_twenty_thousand_sequences_step_by_step(
-    wire: Wire,
-    spark: SparkSession,
-    tmp_path: Path,
-    pytestconfig: pytest.Config,
+    wire: Wire, spark_store: Store, pytestconfig: pytest.Config
 ):
     drawn_by = new_seed(pytestconfig)
     started = time.monotonic()
@@ -61,7 +54,7 @@ def test_reference_and_tables_follow_twenty_thousand_sequences_step_by_step(
     followed = time.monotonic()
     print(tally.table())
     assert tally.missed() == []
-    repeat_in_tables(spark, tmp_path / "store", tally)
+    repeat_in_tables(spark_store, tally)
     seconds = {"reference": followed - started, "tables": time.monotonic() - followed}
     record(f"Valkey {version_of(wire, b'valkey_version')}", drawn_by, tally, seconds)
 
@@ -73,12 +66,12 @@ def covered(in_tables: dict[str, int]) -> dict[str, int]:
     return {command: number for command, number in in_tables.items() if command in COVERED}
 
 
-def repeat_in_tables(spark: SparkSession, folder: Path, tally: Tally) -> None:
+def repeat_in_tables(store: Store, tally: Tally) -> None:
     """Each step on its own, as a stream of one store."""
     from claimlib.testing.vector_check import check
 
     steps: list[Step] = tally.steps
     print(f"{len(steps)} steps in tables")
-    verdict = check(spark, folder, steps)
+    verdict = check(store, steps)
     assert "\n".join(verdict.failed) == ""
     assert (verdict.passed, verdict.not_covered) == (2 * len(steps), {})

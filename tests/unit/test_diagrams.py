@@ -16,7 +16,9 @@ def test_a_figure_is_the_drawing_of_its_text(source):
 
 def test_each_figure_has_a_text():
     drawings = {path.stem for path in FOLDER.glob("*.svg")}
-    assert drawings == {path.stem for path in sources()} == {"packages", "run"}
+    assert {path.stem for path in sources()} == {"packages", "run"}
+    assert drawings == {"packages", "run", "maintenance"}
+    assert {path.stem for path in FOLDER.glob("*.json")} == {"maintenance"}
 
 
 def test_the_packages_of_the_figure_are_the_rows_of_the_table():
