@@ -97,7 +97,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     store, last_seq = begun.store, begun.run_seq - 1
     deleted = deleted_history(store)
     first_seq = 0 if deleted is None else deleted.complete_from
-    journal = store.relation("journal").where(f"run_seq <= {last_seq:d}")
+    journal = store.relation("journal").where(f"run_seq <= {last_seq:d}L")
     changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)
     if missing:
@@ -114,7 +114,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
             plan.tombstones(
                 # An undo may return an entry that a run without journal rows had deleted.
                 changes,
-                store.relation("tombstones").where(f"run_seq >= {first_seq:d}"),
+                store.relation("tombstones").where(f"run_seq >= {first_seq:d}L"),
             ),
             plan.counts(journal, _runs(begun), [kind for kind in COUNTED if kind != Kind.GONE]),
             *generated,
@@ -150,7 +150,7 @@ def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequenc
 
 def _runs(begun: Begun) -> Relation:
     """Return the finished runs that were not abandoned."""
-    return begun.store.relation("runs").where(f"run_seq < {begun.run_seq:d} AND {NOT_ABANDONED}")
+    return begun.store.relation("runs").where(f"run_seq < {begun.run_seq:d}L AND {NOT_ABANDONED}")
 
 
 _NO_BASE = "snapshots or imports whose rows were deleted: their groups cannot be replayed"

@@ -47,7 +47,7 @@ def changes_since(at: Reading, read: Relation) -> Relation:
     Args:
         read: `sources_of_groups`.
     """
-    journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}")
+    journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}L")
     return plan.changes_since(journal, read, at.last_seq).reused()
 
 
@@ -67,7 +67,7 @@ def only_in_store(
         return None
     runs = _runs(at)
     first_seq = _first_seq(read)
-    others = runs.where(f"run_seq > {first_seq:d} AND run_seq <> {run_seq:d}")
+    others = runs.where(f"run_seq > {first_seq:d}L AND run_seq <> {run_seq:d}L")
     if first_seq >= run_seq or counts.get("lost") or not others.is_empty():
         by_kind = changes_since(at, read).sql(
             "SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind"
@@ -93,7 +93,7 @@ def as_on_server(at: Reading, changes: Relation) -> Reading:
 
 
 def _runs(at: Reading) -> Relation:
-    return at.store.relation("runs").where(f"run_seq <= {at.last_seq:d}")
+    return at.store.relation("runs").where(f"run_seq <= {at.last_seq:d}L")
 
 
 def _first_seq(read: Relation) -> int:

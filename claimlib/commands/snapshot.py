@@ -170,7 +170,7 @@ def _former_source(store: Store, finished: FinishedRun) -> str | None:
     """Return the source of the snapshot before, if a proof says that the server is the same."""
     if not any(finished.counts.get(proof) for proof in ServerProof):
         return None
-    before = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}"))
+    before = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}L"))
     return None if before is None else before.source
 
 
@@ -233,7 +233,7 @@ class _Reader:
 
     def _is_outdated(self, begun: Begun) -> bool:
         """Return True if the store has a newer snapshot, or `maintain` may have deleted rows."""
-        maintained = f"command = '{MAINTAIN}' AND run_seq >= {self.staged_seq:d}"
+        maintained = f"command = '{MAINTAIN}' AND run_seq >= {self.staged_seq:d}L"
         if not begun.relation("runs").where(maintained).is_empty():
             return True
         groups = begun.relation("groups")

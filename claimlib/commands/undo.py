@@ -303,7 +303,7 @@ class _After:
         """Return the journal rows of later runs, without the writeback of the run."""
         first, end = self.decided.row.run_seq, self.begun.run_seq
         return self.begun.store.relation("journal").where(
-            f"run_seq > {first:d} AND run_seq < {end:d} AND run_seq <> {self.sent_seq:d}"
+            f"run_seq > {first:d}L AND run_seq < {end:d}L AND run_seq <> {self.sent_seq:d}L"
             f" AND {of_kinds(*kinds)} AND {in_buckets(self.buckets)}"
         )
 

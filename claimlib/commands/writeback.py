@@ -395,10 +395,10 @@ class _Writing:
         """Raise GuardError if a group of the run was read from the server again since the run."""
         seq = self.finished.run_seq
         is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
-        if begun.relation("runs").where(f"run_seq > {seq:d} AND {is_reading}").is_empty():
+        if begun.relation("runs").where(f"run_seq > {seq:d}L AND {is_reading}").is_empty():
             return
         kinds = f"kind IN ('{Kind.GROUP}', '{Kind.GROUP_REMOVED}')"
-        journal = begun.store.relation("journal").where(f"run_seq > {seq:d} AND {kinds}")
+        journal = begun.store.relation("journal").where(f"run_seq > {seq:d}L AND {kinds}")
         newer = journal.sql(
             "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j LEFT SEMI JOIN {of_run}"
             f" AS r USING ({', '.join(GROUP)})",

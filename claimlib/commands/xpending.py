@@ -417,7 +417,7 @@ def last_mirrored(at: Reading) -> Record | None:
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     )
     if at.run_seq is not None:
-        done = done.where(f"run_seq <= {at.run_seq:d}")
+        done = done.where(f"run_seq <= {at.run_seq:d}L")
     return done.select("began_ms", "run_seq").order_by(f"run_seq{DESCENDING}").first()
 
 

@@ -59,7 +59,7 @@ class Changes:
     def _same(self) -> str:
         """The condition under which two rows have one key and the table's is not of a later run."""
         return " AND ".join(
-            (f"t.run_seq < {self.run_seq:d}", *(f"t.{name} = s.{name}" for name in self.key))
+            (f"t.run_seq < {self.run_seq:d}L", *(f"t.{name} = s.{name}" for name in self.key))
         )
 
     def due(self, there: Relation) -> Changes:

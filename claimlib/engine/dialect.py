@@ -6,6 +6,7 @@ would give other rows.  `tests/engine` compares both engines on the expressions 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import cast
 
@@ -82,9 +83,35 @@ class _Embedded(DuckDB):
         }
 
 
-@lru_cache(maxsize=4096)
 def to_duckdb(text: str) -> str:
-    """Return a statement of Spark's SQL in DuckDB's."""
+    """Return a statement of Spark's SQL in DuckDB's.
+
+    A translation takes some milliseconds.  Statements that differ only in their BIGINT literals, as
+    those of two runs do, have one translation.
+    """
+    if _MARK in text:
+        return _translated(text)
+    numbers: list[str] = []
+
+    def marked(literal: re.Match[str]) -> str:
+        if literal["number"] is None:
+            return literal[0]
+        numbers.append(literal["number"])
+        return f"{_MARK}{len(numbers):07d}L"
+
+    translated = _translated(_LITERAL.sub(marked, text))
+    return _MARKED.sub(lambda mark: numbers[int(mark[1]) - 1], translated)
+
+
+_MARK = "7171717171"
+"""The first digits of a number that stands for another one."""
+_MARKED = re.compile(rf"{_MARK}(\d{{7}})")
+_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(?<![\w.])(?P<number>\d+)L\b", re.DOTALL)
+"""A text, a quoted name, or a BIGINT literal."""
+
+
+@lru_cache(maxsize=4096)
+def _translated(text: str) -> str:
     tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
     tree = tree.transform(_matched_as_bytes).transform(_spelled)
     _hashed(tree)

@@ -293,7 +293,7 @@ def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: 
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
     """`groups` with how many pending rows that are requested cannot be used: `invalid`, and `ahead`
     (see `survey.by_group`)."""
-    is_ahead = f"run_seq >= {run_seq:d}"
+    is_ahead = f"run_seq >= {run_seq:d}L"
     unusable = pending.where(f"{IS_INVALID} OR {is_ahead}").sql(
         f"""
         SELECT {GROUP_SQL}, count_if({IS_INVALID}) AS invalid, count_if({is_ahead}) AS ahead

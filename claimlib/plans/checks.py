@@ -107,7 +107,7 @@ def _of_keys(table: str, run_seq: int) -> dict[_Fault, str]:
     # A run that reads rows of unknown runs refuses their groups.  A consumer that is seen again
     # only keeps its old times.
     foreign = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
-    faults = {**_repeated(table), foreign: f"count_if(run_seq >= {run_seq:d})"}
+    faults = {**_repeated(table), foreign: f"count_if(run_seq >= {run_seq:d}L)"}
     if table in {"groups", "streams", "consumers"}:
         # What is pending under other names is of a group that the table `groups` lacks.
         are_spelled = " AND ".join(map(is_spelling_sql, TABLES[table].key))

@@ -217,7 +217,7 @@ _UNSOUND = ("repeated_in", "ahead_in")
 def _unsound(table: str, run_seq: int) -> str:
     """As SQL: the name of the table where it holds the key of a group of rows twice, or a row of a
     later run; else null."""
-    conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}")
+    conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}L")
     return ", ".join(
         f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}"
         for condition, what in zip(conditions, _UNSOUND, strict=True)

@@ -77,7 +77,7 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
         WITH changes AS (
             SELECT j.* FROM {{this}} j JOIN {{read}} AS read USING ({GROUP_SQL})
             WHERE j.kind IN ({kinds}, {written_back}, '{Kind.LOST}') AND j.run_seq > source_seq
-                AND j.run_seq <= {last_seq:d}
+                AND j.run_seq <= {last_seq:d}L
         ), written_back AS (
             SELECT {ENTRY_SQL}, max(run_seq) AS back_seq FROM changes
             WHERE kind IN ({written_back}) GROUP BY {ENTRY_SQL}

@@ -49,7 +49,7 @@ def _sums(run_seq: int) -> list[str]:
     conditions = {
         "pending_before": "true",
         "invalid": IS_INVALID,
-        "ahead": f"run_seq >= {run_seq:d}",
+        "ahead": f"run_seq >= {run_seq:d}L",
         "unproven": f"{IS_EXAMINED} AND NOT {IS_PROVEN}",
         "delivered_later": "delivery_time_ms > now_ms",
         "at_boundary": f"CASE WHEN {comparable} THEN {boundary} END",

@@ -178,7 +178,7 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
     if landings <= own:
         return landings
     listed = ", ".join(map(quote_text, sorted(landings)))
-    is_done = f"kind = '{Kind.RUN}' AND run_seq <= {row.run_seq:d} AND landing IN ({listed})"
+    is_done = f"kind = '{Kind.RUN}' AND run_seq <= {row.run_seq:d}L AND landing IN ({listed})"
     decided = store.relation("journal").where(is_done).distinct("landing")
     return {of_landing["landing"] for of_landing in decided.collect()}
 
@@ -305,7 +305,7 @@ def withdraw(store: Store, row: RunRow) -> None:
 
 def _take_proofs_back(store: Store, row: RunRow) -> None:
     """Invalidate the completeness ranges of the streams of a run."""
-    is_due = f"run_seq <= {row.run_seq:d} AND {glob_sql('stream', scope_of(row).stream_glob)}"
+    is_due = f"run_seq <= {row.run_seq:d}L AND {glob_sql('stream', scope_of(row).stream_glob)}"
     values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
     retried(lambda: store.writer.update("streams", values, is_due))
 

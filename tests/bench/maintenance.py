@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100, help="runs between two maintenances")
     parser.add_argument("--write", action="store_true", help="write the figures of the documents")
     options = parser.parse_args()
-    terminal.out("maintained  runs  run (s)  xpending (s)  maintain (s)  files  bytes on disk")
+    terminal.out(
+        "maintained  runs  run (s)  xpending (s)  run (CPU s)  maintain (s)  files  bytes on disk"
+    )
     measured: dict[str, list[Figures]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, is_maintained in (("never", False), (f"every {options.every}", True)):
@@ -68,7 +70,8 @@ def main() -> None:
 def _line(name: str, figures: Figures) -> str:
     return (
         f"{name:10}  {figures['runs']:4}  {figures['run_s']:7.2f}  {figures['xpending_s']:12.2f}"
-        f"  {figures['maintain_s']:12.1f}  {figures['files']:5,}  {figures['bytes']:13,}"
+        f"  {figures['run_cpu_s']:11.2f}  {figures['maintain_s']:12.1f}  {figures['files']:5,}"
+        f"  {figures['bytes']:13,}"
     )
 
 
@@ -78,14 +81,18 @@ def _measured(
     """Do the runs on a new store, and yield figures after each part of them.
 
     Yields:
-        `runs` so far; `run_s`, `xpending_s`: medians of the latest runs and readings, in seconds;
+        `runs` so far; `run_s`, `xpending_s`, `run_cpu_s`: medians of the latest runs and readings,
+        in seconds on the clock and of the processors;
         `maintain_s`: how long the maintenance took after them, 0 without; `files` and `bytes` on
         disk.
     """
     _create(where, keeps_versions=not is_maintained)
     latest: deque[float] = deque(maxlen=_MEDIAN_OF)
+    latest_cpu: deque[float] = deque(maxlen=_MEDIAN_OF)
     for number in range(1, options.runs + 1):
+        cpu_before = time.process_time()
         latest.append(_seconds_of_a_run(where, number))
+        latest_cpu.append(time.process_time() - cpu_before)
         is_last_of_a_part = number % options.every == 0
         if is_last_of_a_part and is_maintained:
             maintained_s = _seconds(lambda: maintain(_opened(where)))
@@ -98,6 +105,7 @@ def _measured(
                     _seconds(lambda: pending_overview(read_store(_opened(where))).collect())
                     for _ in range(_MEDIAN_OF)
                 ),
+                "run_cpu_s": statistics.median(latest_cpu),
                 "maintain_s": maintained_s if is_last_of_a_part and is_maintained else 0,
                 "files": len(on_disk),
                 "bytes": sum(on_disk),
