@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from claimlib.errors import MissingRowsError
+from claimlib.plans.maintenance import is_deleted
 from claimlib.runs.journal import RunRow, run_in_note, run_rows
+from claimlib.runs.maintenance import deleted_history
 from claimlib.store.gone_back import Seen
 from claimlib.store.lookups import newest_run, numbers
 from claimlib.store.tables import Store
@@ -58,8 +60,9 @@ def load_known_runs(store: Store) -> KnownRuns:
 
 # Which rows of an earlier version a table lacks.  Spark has no set operations on maps (in `runs`).
 _LACKED = {
-    "journal": "EXCEPT ALL SELECT * FROM {0}",
-    "runs": "WHERE run_seq NOT IN (SELECT run_seq FROM {0})",
+    # The rows that `maintain` deleted are not put back.
+    "journal": "{kept} EXCEPT ALL SELECT * FROM {0}",
+    "runs": " WHERE run_seq NOT IN (SELECT run_seq FROM {0})",
 }
 
 
@@ -91,6 +94,8 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
     names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in run_rows(store, 0)}
     recorded = _recorded(store)
     last = max([*recorded, *recorded_at], default=0)
+    deleted = deleted_history(store)
+    kept = "" if deleted is None else f" WHERE NOT ({is_deleted(deleted.through)})"
     finished = {run_seq for run_seq in {*names, *recorded_at} if run_seq <= last}
     missing = []
     for table, runs, versions in (
@@ -102,10 +107,9 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
         version = max((versions[run_seq] for run_seq in runs & {*versions}), default=None)
         # Versions before an upgrade of the store have fewer columns.
         back = (
-            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}"
-            f" {_LACKED[table]}"
+            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}{_LACKED[table]}"
         )
-        remedy = None if version is None else back.format(store.identifier(table))
+        remedy = None if version is None else back.format(store.identifier(table), kept=kept)
         example = names.get(min(runs), f"{min(runs)}")
         missing.append(MissingRows(table, sorted(runs), example, remedy))
     return missing

@@ -38,6 +38,7 @@ from tests.delta.deletion_vectors import hide_rows
 from tests.delta.own_rows import Opener, append, pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ANY, source, stream
+from tests.writing import execute_sql
 
 Tables = dict[str, list[str]]
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -501,6 +502,22 @@ def test_spark_compacts_and_vacuums_the_same(spark_store: Store) -> None:
     done = maintain(spark_store, keep_history_ms=0)
     assert of_table(done, "journal")["rows_deleted"] == rows
     assert check(spark_store, replay=True) == ()
+
+
+@pytest.mark.long
+def test_the_statement_for_missing_rows_does_not_put_deleted_history_back(
+    spark_store: Store,
+) -> None:
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    for number in (1, 2):
+        sweep(spark_store, run_id=f"sweep-{number}")
+    maintain(spark_store, keep_history_ms=0, vacuum=False)
+    before = contents(spark_store)["journal"]
+    execute_sql(spark_store, "journal", "DELETE FROM {table} WHERE run_seq = 2")
+    (missing,) = find_missing_rows(spark_store)
+    assert missing.remedy is not None
+    spark_store.spark.sql(missing.remedy)
+    assert contents(spark_store)["journal"] == before
 
 
 def test_conditions_are_read_the_same_by_both_engines() -> None:
