@@ -1,0 +1,267 @@
+"""Each command that writes a store, in a process that is killed at one of its steps.
+
+A step is a call of the embedded engine that changes files: rows are written, a version is
+committed, a log is cleaned, old files are deleted.  A process kills itself by SIGKILL as its
+step begins.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tarfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import deltalake  # noqa: F401 - loaded once, for all processes
+import duckdb  # noqa: F401
+from pyspark.sql import SparkSession
+
+from claimlib.commands.imports import ImportRequest, import_tables
+from claimlib.commands.maintain import maintain
+from claimlib.commands.reset_cursor import reset_cursor
+from claimlib.commands.retire import Retirement, retire
+from claimlib.commands.runs import abandon
+from claimlib.commands.snapshot import snapshot
+from claimlib.commands.sweep_request import SweepRequest
+from claimlib.commands.undo import undo
+from claimlib.commands.upgrade import upgrade
+from claimlib.commands.xack import NamedAck, xack
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.errors import RequestError
+from claimlib.plans.differences import Scope
+from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
+from claimlib.store import commits
+from claimlib.store.creation import create
+from claimlib.store.definitions import FolderDefinitions
+from claimlib.store.folder_writer import FolderWriter
+from claimlib.store.local import LocalTable
+from claimlib.store.opening import open_folder
+from claimlib.store.tables import Store
+from claimlib.testing.tables import write_keyspace
+from tests.delta import given_files
+from tests.delta.pels import IDS, NOW_MS, REQUEST, keyspace
+from tests.delta.snapshots import ANY, source, stream
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([__name__])
+
+RUN_ID = "r"
+PAGE = SweepRequest(AutoclaimRequest(b"alice", 0, count=5), cursor="nightly", resume=True)
+SOME = (*IDS[:2], *IDS[4:6])
+READ = stream(b"s", {1: b"a", 2: b"b", 12: b"a"}, {1, 2, 12}, NOW_MS + 10)
+
+
+# ------------------------------------------------------------------- the commands
+
+
+def opened(where: Path) -> Store:
+    return open_folder(no_session, str(where), writes=True)
+
+
+def no_session() -> SparkSession:
+    raise AssertionError("Spark is not needed")
+
+
+def definitions(where: Path) -> FolderDefinitions:
+    found = FolderDefinitions.find(no_session, str(where))
+    assert found is not None
+    return found
+
+
+def _import(where: Path) -> None:
+    """Import the tables in a folder beside the store."""
+    folder = where.parent / "given"
+    places = {path.name: str(path) for path in folder.iterdir()}
+    maps = {name: given_files.MAPS[name] for name in places}
+    request = ImportRequest(**places, maps=maps, limits=ANY.limits, entries_complete=True)
+    import_tables(opened(where), request, run_id=RUN_ID)
+
+
+def _abandon(where: Path) -> None:
+    with suppress(RequestError):  # an earlier call has ended it
+        abandon(opened(where), "snapshot:cut")
+
+
+def cut_off(store: Store) -> None:
+    """Leave a snapshot that is decided, and of which nothing is applied."""
+
+    def stop(phase: Phase, _detail: str) -> None:
+        if phase is Phase.APPLY:
+            raise KeyboardInterrupt
+
+    try:
+        snapshot(store, ANY, lambda _: source(READ), run_id="cut", progress=stop)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("the snapshot came to its end")
+
+
+COMMANDS: dict[str, Callable[[Path], object]] = {
+    "init": lambda where: create(definitions(where), buckets=2),
+    "upgrade": lambda where: upgrade(definitions(where)),
+    "snapshot": lambda where: snapshot(opened(where), ANY, lambda _: source(READ), run_id=RUN_ID),
+    "import": _import,
+    "xautoclaim": lambda where: xautoclaim(opened(where), SweepRequest(REQUEST), run_id=RUN_ID),
+    "page": lambda where: xautoclaim(opened(where), PAGE, run_id=RUN_ID),
+    "xclaim": lambda where: xclaim(
+        opened(where),
+        [NamedClaim(b"s", b"g", ClaimRequest(b"carol", 0, SOME, last_id=StreamId(30, 0)))],
+        run_id=RUN_ID,
+    ),
+    "xack": lambda where: xack(opened(where), [NamedAck(b"s", b"g", SOME)], run_id=RUN_ID),
+    "retire": lambda where: retire(
+        opened(where), Retirement(b"s", b"g", b"dead", (b"alice",)), run_id=RUN_ID
+    ),
+    "undo": lambda where: undo(opened(where), "first", run_id=RUN_ID),
+    "maintain": lambda where: maintain(opened(where), keep_history_ms=0, run_id=RUN_ID),
+    "reset-cursor": lambda where: reset_cursor(
+        opened(where), "nightly", Scope(), to=StreamId(2, 0), run_id=RUN_ID
+    ),
+    "abandon": _abandon,
+}
+
+
+# ------------------------------------------------------------------- the stores before
+
+
+def _own(where: Path) -> None:
+    """A store without a source, with a page that was claimed."""
+    create(definitions(where), buckets=2)
+    store = opened(where)
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    xautoclaim(store, PAGE, run_id="first")
+
+
+def _read(where: Path) -> None:
+    create(definitions(where), buckets=2)
+    before = stream(b"s", {1: b"a", 2: b"a", 3: b"a"}, {1, 2, 3}, NOW_MS)
+    snapshot(opened(where), ANY, lambda _: source(before), run_id="first")
+
+
+def _cut(where: Path) -> None:
+    _read(where)
+    cut_off(opened(where))
+
+
+def _imported(where: Path) -> None:
+    create(definitions(where), buckets=2)
+    for streams, folder in ((b"s", b"t"), "before"), ((b"s", b"u"), "given"):
+        tables = given_files.of_keyspace(keyspace(*streams), NOW_MS)
+        (where.parent / folder).mkdir()
+        request = given_files.request(where.parent / folder, tables, entries_complete=True)
+        if folder == "before":
+            import_tables(opened(where), request, run_id="first")
+
+
+def _old(where: Path) -> None:
+    """A store of an earlier schema version."""
+    with tarfile.open(Path(__file__).with_name("store_of_schema_2.tar.xz")) as archive:
+        archive.extractall(where.parent)
+    (where.parent / "store").rename(where)
+
+
+_BASES: dict[str, Callable[[Path], None]] = {
+    "init": lambda where: where.mkdir(),
+    "upgrade": _old,
+    "snapshot": _read,
+    "import": _imported,
+    "abandon": _cut,
+}
+_MADE: dict[Callable[[Path], None], Path] = {}
+
+
+def base_of(command: str, folder: Path) -> Path:
+    """Return the store on which a command is run, which this process makes once.
+
+    Args:
+        folder: where to make it.
+    """
+    make = _BASES.get(command, _own)
+    if make not in _MADE:
+        make(folder / "base")
+        _MADE[make] = folder / "base"
+    return _MADE[make]
+
+
+# ------------------------------------------------------------------- their steps
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended.
+
+    Attributes:
+        is_killed: True if it was killed; False if the command came to its end.
+        steps: the steps that began, as `commit journal`; a second one is `commit journal 2`.
+    """
+
+    is_killed: bool
+    steps: list[str]
+
+
+def run_until(step: str | None, command: str, where: Path, killed_after_s: float = 600) -> Ended:
+    """Do a command in a process that is killed as a step begins, or after a time."""
+    told = where.with_suffix(".steps")
+    told.write_text("", encoding="utf-8")
+    process = _PROCESSES.Process(target=_run, args=(step, command, where, told))
+    process.start()
+    process.join(killed_after_s)
+    process.kill()  # nothing happens if it has ended
+    process.join()
+    assert process.exitcode in {0, -signal.SIGKILL}, f"{command} ended with {process.exitcode}"
+    return Ended(process.exitcode != 0, told.read_text(encoding="utf-8").splitlines())
+
+
+def _run(step: str | None, command: str, where: Path, told: Path) -> None:
+    _watch(step, told)
+    COMMANDS[command](where)
+
+
+def _watch(last: str | None, told: Path) -> None:
+    """Name each step of this process in a file, and kill the process at one."""
+    times, lock = Counter[str](), Lock()
+
+    def begin(step: str) -> None:
+        with lock, told.open("a", encoding="utf-8") as file:
+            times[step] += 1
+            name = step if times[step] == 1 else f"{step} {times[step]}"
+            file.write(f"{name}\n")
+            file.flush()
+            if name == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(owner: Any, name: str, verb: str, table_of: Callable[..., str]) -> None:
+        call = getattr(owner, name)
+
+        @wraps(call)
+        def watched(*words: Any, **options: Any) -> Any:
+            begin(f"{verb} {table_of(*words)}")
+            return call(*words, **options)
+
+        setattr(owner, name, watched)
+
+    watch(EmbeddedEngine, "write", "write", lambda _engine, _node, table, *_: table)
+    watch(LocalTable, "_commit_files", "commit", lambda table, *_: table._folder.name)
+    watch(LocalTable, "_committed", "rewrite", lambda table, *_: table._folder.name)
+    watch(LocalTable, "clean_log", "clean", lambda table: table._folder.name)
+    watch(FolderWriter, "vacuum", "vacuum", lambda _writer, table: table)
+    watch(commits, "_write", "define", lambda file, _: _table_of(file))
+    watch(os, "link", "link", lambda _new, file: _table_of(file))
+    watch(Path, "rename", "rename", lambda _new, folder: folder.name)
+
+
+def _table_of(commit: Path) -> str:
+    """Return the table of a file of a log.  The folder of a new table has a name of its own."""
+    return commit.parent.parent.name.removeprefix(".").partition("-")[0]
