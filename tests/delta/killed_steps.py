@@ -58,7 +58,9 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([__name__])
 
 RUN_ID = "r"
-PAGE = SweepRequest(AutoclaimRequest(b"alice", 0, count=5), cursor="nightly", resume=True)
+PAGE = SweepRequest(
+    AutoclaimRequest(b"alice", 0, count=3), stream_glob="s", cursor="nightly", resume=True
+)
 SOME = (*IDS[:2], *IDS[4:6])
 READ = stream(b"s", {1: b"a", 2: b"b", 12: b"a"}, {1, 2, 12}, NOW_MS + 10)
 
@@ -137,11 +139,12 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 
 
 def _own(where: Path) -> None:
-    """A store without a source, with a page that was claimed."""
+    """A store without a source.  Stream t was swept, and a page of stream s was claimed."""
     create(definitions(where), buckets=2)
     store = opened(where)
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
-    xautoclaim(store, PAGE, run_id="first")
+    xautoclaim(store, SweepRequest(REQUEST, stream_glob="t"), run_id="first")
+    xautoclaim(store, PAGE, run_id="page")
 
 
 def _read(where: Path) -> None:

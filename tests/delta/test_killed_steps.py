@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,13 @@ Tables = dict[str, tuple[object, list[str]]]
 def contents(store: Store) -> Tables:
     """Return the definition and the sorted rows of each table.
 
-    A staged reading is named by its run.  Rows of a reading without a decision are omitted: the
-    next `maintain` deletes them.
+    A staged reading is named by its run.  Staged rows that no run needs are omitted: the next
+    snapshot deletes those of finished runs, and the next `maintain` those of no run.
     """
     decided = store.relation("journal").where("kind = 'run'").collect()
     runs = {row["landing"]: f"run {row['run_seq']}" for row in decided if row["landing"]}
+
+    needed: dict[str, Collection[str]] = {"pel_snapshots": runs, "entry_landing": ()}
 
     def named(table: str, row: dict[str, Any]) -> str:
         differs = DIFFERS.get(table, set())
@@ -58,18 +60,19 @@ def contents(store: Store) -> Tables:
             differs = differs | {"counts"}  # each process counts the files that it has compacted
         kept = {name: value for name, value in row.items() if name not in differs}
         if "landing" in kept:
-            kept["landing"] = runs.get(kept["landing"], kept["landing"] and "none")
+            kept["landing"] = runs.get(kept["landing"])
         return repr(kept)
 
     tables: Tables = {}
     for table in TABLES:
         local = store.logs.readable(table)
         properties = {key: of for key, of in local.properties.items() if key not in OF_A_TABLE}
-        rows = [named(table, row) for row in store.relation(table).collect()]
-        tables[table] = (
-            (local.struct, properties),
-            sorted(row for row in rows if "'landing': 'none'" not in row),
-        )
+        rows = [
+            named(table, row)
+            for row in store.relation(table).collect()
+            if table not in needed or row["landing"] in needed[table]
+        ]
+        tables[table] = (local.struct, properties), sorted(rows)
     return tables
 
 
