@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 import tarfile
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import wraps
+from io import StringIO
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -39,6 +43,7 @@ from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.errors import RequestError
 from claimlib.plans.differences import Scope
+from claimlib.process import DONE, ending
 from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
@@ -206,44 +211,96 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        is_killed: True if it was killed; False if the command came to its end.
+        code: its exit code; negative: the signal that killed it.
         steps: the steps that began, as `commit journal`; a second one is `commit journal 2`.
+        said: what it wrote on stderr.
     """
 
-    is_killed: bool
+    code: int
     steps: list[str]
+    said: str
+
+    @property
+    def is_killed(self) -> bool:
+        """True if the process was killed."""
+        return self.code == -signal.SIGKILL
 
 
-def run_until(step: str | None, command: str, where: Path, killed_after_s: float = 600) -> Ended:
-    """Do a command in a process that is killed as a step begins, or after a time."""
-    told = where.with_suffix(".steps")
-    told.write_text("", encoding="utf-8")
-    process = _PROCESSES.Process(target=_run, args=(step, command, where, told))
+def kill() -> None:
+    """End this process at once."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def allow_no_file() -> None:
+    """Have each later write of this process into a file fail, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def lose_rights() -> None:
+    """Go on as a user who may read the store, and not write to it."""
+    os.setgroups([])
+    os.setgid(_NOBODY)
+    os.setuid(_NOBODY)
+
+
+_NOBODY = 65534
+
+
+def run(
+    command: str,
+    where: Path,
+    step: str | None = None,
+    act: Callable[[], None] = kill,
+    killed_after_s: float | None = None,
+) -> Ended:
+    """Do a command in a process that does something as a step begins.
+
+    Args:
+        step: None means that it does nothing.
+        killed_after_s: when it is killed, if it has not ended by then; None means never.
+    """
+    receiver, sender = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_run, args=(command, where, step, act, sender))
     process.start()
+    sender.close()
     process.join(killed_after_s)
     process.kill()  # nothing happens if it has ended
     process.join()
-    assert process.exitcode in {0, -signal.SIGKILL}, f"{command} ended with {process.exitcode}"
-    return Ended(process.exitcode != 0, told.read_text(encoding="utf-8").splitlines())
+    told = []
+    with receiver, suppress(EOFError):
+        while True:
+            told.append(receiver.recv())
+    steps = [name for name in told if isinstance(name, str)]
+    said = "".join(line for name in told if isinstance(name, list) for line in name)
+    assert isinstance(process.exitcode, int)
+    return Ended(process.exitcode, steps, said)
 
 
-def _run(step: str | None, command: str, where: Path, told: Path) -> None:
-    _watch(step, told)
-    COMMANDS[command](where)
+def _run(
+    command: str, where: Path, step: str | None, act: Callable[[], None], told: Connection
+) -> None:
+    def work() -> int:
+        COMMANDS[command](where)
+        return DONE
+
+    _watch(step, act, told)
+    with redirect_stderr(StringIO()) as err:
+        code = ending(work)
+    told.send([err.getvalue()])
+    sys.exit(code)
 
 
-def _watch(last: str | None, told: Path) -> None:
-    """Name each step of this process in a file, and kill the process at one."""
+def _watch(chosen: str | None, act: Callable[[], None], told: Connection) -> None:
+    """Tell each step of this process, and do something as one begins."""
     times, lock = Counter[str](), Lock()
 
     def begin(step: str) -> None:
-        with lock, told.open("a", encoding="utf-8") as file:
+        with lock:
             times[step] += 1
             name = step if times[step] == 1 else f"{step} {times[step]}"
-            file.write(f"{name}\n")
-            file.flush()
-            if name == last:
-                os.kill(os.getpid(), signal.SIGKILL)
+            told.send(name)
+            if name == chosen:
+                act()
 
     def watch(owner: Any, name: str, verb: str, table_of: Callable[..., str]) -> None:
         call = getattr(owner, name)

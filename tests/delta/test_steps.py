@@ -16,7 +16,7 @@ import pytest
 from claimlib.commands.check import check
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.tables import Store
-from tests.delta.killed_steps import COMMANDS, base_of, opened, run_until
+from tests.delta.steps import COMMANDS, base_of, opened, run
 
 # Before the decision, at it, and at each kind of table behind it.
 KILLED_AT = {
@@ -117,9 +117,9 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> CaseOf:
             base = base_of(command, tmp_path_factory.mktemp(command))
             where = shutil.copytree(base, base.with_name(f"{command} unkilled"))
             began = time.monotonic()
-            ended = run_until(None, command, where)
+            ended = run(command, where)
             took_s = time.monotonic() - began
-            assert not ended.is_killed
+            assert ended.code == 0, ended.said
             tables = contents(opened(where))
             cases[command] = Case(command, base, ended.steps, took_s, tables)
         return cases[command]
@@ -133,7 +133,7 @@ def test_a_command_that_was_killed_is_completed_by_its_repeat(
 ) -> None:
     case = case_of(command)
     where = case.copy()
-    assert run_until(KILLED_AT[command], command, where).is_killed, case.steps
+    assert run(command, where, KILLED_AT[command]).is_killed, case.steps
     case.check_finished(where)
 
 
@@ -145,7 +145,7 @@ def test_a_command_that_was_killed_at_any_step_is_completed_by_its_repeat(
     case = case_of(command)
     for step in case.steps:
         where = case.copy()
-        assert run_until(step, command, where).is_killed, step
+        assert run(command, where, step).is_killed, step
         case.check_finished(where)
 
 
@@ -156,7 +156,7 @@ def test_a_command_is_completed_though_each_of_its_processes_was_killed_one_step
 ) -> None:
     case = case_of(command)
     where = case.copy()
-    killed = [step for step in case.steps if run_until(step, command, where).is_killed]
+    killed = [step for step in case.steps if run(command, where, step).is_killed]
     assert len(killed) > 1
     COMMANDS[command](where)
     problems = check(opened(where), replay=True)
@@ -173,5 +173,5 @@ def test_a_command_that_was_killed_at_any_moment_is_completed_by_its_repeat(
     for _ in range(10):
         where = case.copy()
         for _ in range(2):
-            run_until(None, command, where, killed_after_s=draw.uniform(0, case.took_s))
+            run(command, where, killed_after_s=draw.uniform(0, case.took_s))
         case.check_finished(where)
