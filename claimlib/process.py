@@ -345,7 +345,7 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         "the storage denies access: {0}; " + _PERMISSIONS,
     ),
     (
-        r"(?:to open file|open file \"|Permission denied: ') ?(.+?)(?:'|(?:\"|#\d+): Permission denied)",
+        r"(?:to open file|open file \"|denied: ') ?(.+?)(?:'|(?:\"|#\d+): Permission denied)",
         StorageError,
         "the storage denies access: {0}; " + _PERMISSIONS,
     ),

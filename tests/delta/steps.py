@@ -1,8 +1,7 @@
-"""Each command that writes a store, in a process that is killed at one of its steps.
+"""Each command that writes a store, in a process that is killed, or loses its storage, at a step.
 
 A step is a call of the embedded engine that changes files: rows are written, a version is
-committed, a log is cleaned, old files are deleted.  A process kills itself by SIGKILL as its
-step begins.
+committed, a log is cleaned, old files are deleted.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ import multiprocessing
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import redirect_stderr, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import wraps
 from io import StringIO
@@ -26,6 +26,7 @@ from typing import Any
 
 import deltalake  # noqa: F401 - loaded once, for all processes
 import duckdb  # noqa: F401
+import pytest
 from pyspark.sql import SparkSession
 
 from claimlib.commands.imports import ImportRequest, import_tables
@@ -234,6 +235,35 @@ def kill() -> None:
 def allow_no_file() -> None:
     """Have each later write of this process into a file fail, as on a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+def fill(folder: Path) -> None:
+    """Fill the disk of a folder."""
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"0" * 2**16)
+
+
+def lose_data(table: Path) -> None:
+    """Delete the data files of a table."""
+    for file in table.rglob("part-*.parquet"):
+        file.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """Mount a file system of 16 MB."""
+    mount = ("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder))
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.fail(
+            f"no tmpfs can be mounted ({mounted.stderr.strip()}): run this test as root, in a"
+            " container with --cap-add SYS_ADMIN"
+        )
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", "--lazy", str(folder)), check=True)
 
 
 def lose_rights() -> None:

@@ -1,14 +1,18 @@
-"""A command that is killed at any of its steps, and repeated, leaves what one that was never killed
-leaves."""
+"""A command that is killed, or loses its storage, at any of its steps, and is repeated, leaves what
+one that came to its end leaves."""
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,7 +20,17 @@ import pytest
 from claimlib.commands.check import check
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.tables import Store
-from tests.delta.steps import COMMANDS, base_of, opened, run
+from tests.delta.steps import (
+    COMMANDS,
+    allow_no_file,
+    base_of,
+    fill,
+    lose_data,
+    lose_rights,
+    opened,
+    run,
+    small_disk,
+)
 
 # Before the decision, at it, and at each kind of table behind it.
 KILLED_AT = {
@@ -91,9 +105,13 @@ class Case:
     took_s: float
     unkilled: Tables
 
-    def copy(self) -> Path:
-        """Return the folder of a copy of the store."""
-        return shutil.copytree(self.base, self.base.with_name(f"{self.command} killed"))
+    def copy(self, folder: Path | None = None) -> Path:
+        """Return the folder of a copy of the store.
+
+        Args:
+            folder: where to copy it; None means beside the store.
+        """
+        return shutil.copytree(self.base, (folder or self.base.parent) / f"{self.command} copy")
 
     def check_finished(self, where: Path) -> None:
         """Repeat the command, and compare each table with that of the other store."""
@@ -175,3 +193,104 @@ def test_a_command_that_was_killed_at_any_moment_is_completed_by_its_repeat(
         for _ in range(2):
             run(command, where, killed_after_s=draw.uniform(0, case.took_s))
         case.check_finished(where)
+
+
+# ------------------------------------------------------------------- storage
+
+# One step of each kind.  A command that only renames or links is not in need of room.
+REFUSED_AT = [
+    ("init", "define journal"),
+    ("upgrade", "define pending"),
+    ("snapshot", "write pel_snapshots"),
+    ("xautoclaim", "write journal"),
+    ("xautoclaim", "commit journal"),
+    ("xautoclaim", "write tombstones"),
+    ("xautoclaim", "commit runs"),
+    ("maintain", "clean journal"),
+    ("maintain", "rewrite journal"),
+]
+FULL = "a disk is full ("
+DENIED = "a permission is missing ("
+
+
+def check_refused(case: Case, where: Path, step: str, act: Callable[[], None], why: str) -> None:
+    """Do a command whose storage takes nothing from a step on.  Then repeat it where it does."""
+    ended = run(case.command, where, step, act)
+    if step == case.steps[-1] and ended.code == 0:
+        return  # it writes nothing after that
+    (line,) = ended.said.splitlines()
+    assert re.match(r"claimlib: error: version \d+ of the table \w+ could not be written", line), (
+        line
+    )
+    assert why in line
+    assert line.endswith(", and run the same command again")
+    assert ended.code == 4
+
+
+@pytest.mark.parametrize(("command", "step"), REFUSED_AT)
+def test_a_full_disk_is_named_with_the_table_and_the_repeat_completes_the_command(
+    case_of: CaseOf, command: str, step: str
+) -> None:
+    case = case_of(command)
+    where = case.copy()
+    check_refused(case, where, step, allow_no_file, FULL)
+    case.check_finished(where)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_at_any_step_is_named_and_the_repeat_completes_the_command(
+    case_of: CaseOf, command: str
+) -> None:
+    case = case_of(command)
+    for step in case.steps:
+        where = case.copy()
+        check_refused(case, where, step, allow_no_file, FULL)
+        case.check_finished(where)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("command", ["init", "snapshot", "xautoclaim", "maintain"])
+def test_a_small_disk_that_is_full_from_any_step_on_is_named(
+    case_of: CaseOf, tmp_path: Path, command: str
+) -> None:
+    case = case_of(command)
+    with small_disk(tmp_path):
+        for step in case.steps:
+            where = case.copy(tmp_path)
+            check_refused(case, where, step, partial(fill, tmp_path), FULL)
+            (tmp_path / "filler").unlink()
+            case.check_finished(where)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("command", "step"), [("xautoclaim", "write pending"), ("xautoclaim", "commit journal")]
+)
+def test_a_permission_that_is_lost_during_a_run_is_named(
+    case_of: CaseOf, command: str, step: str
+) -> None:
+    case = case_of(command)
+    with TemporaryDirectory() as folder:  # the temporary folders of pytest are for one user only
+        Path(folder).chmod(0o755)
+        where = case.copy(Path(folder))
+        check_refused(case, where, step, lose_rights, DENIED)
+        case.check_finished(where)
+
+
+def test_a_data_file_that_is_lost_during_a_run_is_named_and_the_repeat_completes_the_command(
+    case_of: CaseOf,
+) -> None:
+    case = case_of("xautoclaim")
+    where = case.copy()
+    kept = where.with_name("kept")
+    for path in (where / "pending").rglob("*.parquet"):
+        file = kept / path.relative_to(where)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, file)
+    ended = run(case.command, where, "write pending", partial(lose_data, where / "pending"))
+    assert ended.code == 4
+    assert re.search(r"version \d+ of the table pending cannot be read, because", ended.said)
+    assert "is missing: restore it from a backup" in ended.said
+    shutil.copytree(kept, where, dirs_exist_ok=True)
+    case.check_finished(where)
