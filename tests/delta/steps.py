@@ -21,7 +21,7 @@ from functools import wraps
 from io import StringIO
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import deltalake  # noqa: F401 - loaded once, for all processes
@@ -322,25 +322,38 @@ def _run(
 
 def _watch(chosen: str | None, act: Callable[[], None], told: Connection) -> None:
     """Tell each step of this process, and do something as one begins."""
-    times, lock = Counter[str](), Lock()
+    times = Counter[str]()
 
     def begin(step: str) -> None:
-        with lock:
-            times[step] += 1
-            name = step if times[step] == 1 else f"{step} {times[step]}"
-            told.send(name)
-            if name == chosen:
-                act()
+        times[step] += 1
+        name = step if times[step] == 1 else f"{step} {times[step]}"
+        told.send(name)
+        if name == chosen:
+            act()
+
+    watch_steps(begin)
+
+
+def watch_steps(
+    begin: Callable[[str], None], replace: Callable[[Any, str, Any], None] = setattr
+) -> None:
+    """Have a function called as each step of this process begins, by one thread at a time.
+
+    Args:
+        replace: sets an attribute, as `pytest.MonkeyPatch.setattr` does until it is undone.
+    """
+    lock = RLock()
 
     def watch(owner: Any, name: str, verb: str, table_of: Callable[..., str]) -> None:
         call = getattr(owner, name)
 
         @wraps(call)
         def watched(*words: Any, **options: Any) -> Any:
-            begin(f"{verb} {table_of(*words)}")
+            with lock:
+                begin(f"{verb} {table_of(*words)}")
             return call(*words, **options)
 
-        setattr(owner, name, watched)
+        replace(owner, name, watched)
 
     watch(EmbeddedEngine, "write", "write", lambda _engine, _node, table, *_: table)
     watch(LocalTable, "_commit_files", "commit", lambda table, *_: table._folder.name)
