@@ -177,7 +177,9 @@ def _imported(where: Path) -> None:
 def _old(where: Path) -> None:
     """A store of an earlier schema version."""
     with tarfile.open(Path(__file__).with_name("store_of_schema_2.tar.xz")) as archive:
-        archive.extractall(where.parent)
+        # Python before 3.11.4 has no filters.
+        safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(where.parent, **safe)
     (where.parent / "store").rename(where)
 
 
@@ -297,7 +299,7 @@ def run(
     process.kill()  # nothing happens if it has ended
     process.join()
     told = []
-    with receiver, suppress(EOFError):
+    with receiver, suppress(EOFError, OSError):  # killed as it told something
         while True:
             told.append(receiver.recv())
     steps = [name for name in told if isinstance(name, str)]
