@@ -83,9 +83,9 @@ def no_session() -> SparkSession:
 
 
 def definitions(where: Path) -> FolderDefinitions:
-    found = FolderDefinitions.find(no_session, str(where))
-    assert found is not None
-    return found
+    of_folder = FolderDefinitions.find(no_session, str(where))
+    assert of_folder is not None
+    return of_folder
 
 
 def _import(where: Path) -> None:

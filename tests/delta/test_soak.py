@@ -205,7 +205,7 @@ class Live:
 
 
 @dataclass
-class Given:
+class Imported:
     """Tables of a user."""
 
     folder: Path
@@ -455,7 +455,7 @@ def test_hundreds_of_runs_lose_nothing_and_do_nothing_twice(
 ) -> None:
     folder = tmp_path / "given"
     folder.mkdir()
-    source = Live(server, client) if kind == "live" else Given(folder)
+    source = Live(server, client) if kind == "live" else Imported(folder)
     soak = Soak(tmp_path / "store", source, random.Random(46))
     create(definitions(soak.where), buckets=2)
     for table in TABLES:
