@@ -67,7 +67,9 @@ REPLAYED = 5
 """The journal is replayed after each of so many runs, and after each run that was ended.  A replay
 takes as long as a run."""
 PART = 50
-"""Figures are taken after so many runs."""
+"""Figures are taken after so many runs.  The seconds are those of all processors."""
+MOST_FILES = 200
+"""A maintenance, which is one of 25 runs, leaves few files in the tables."""
 # This share of the runs is ended at a step; and this share of their repeats.
 ENDED_SHARE = 0.4
 NO_RETENTION = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
@@ -481,13 +483,16 @@ def test_hundreds_of_runs_lose_nothing_and_do_nothing_twice(
     lines = [",".join(map(str, row)) for row in (COLUMNS, *figures)]
     (COUNTED / f"soak-{kind}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(dict(kinds), *lines, sep="\n")
+    seconds, files = ([row[number] for row in figures] for number in (1, 3))
+    assert seconds[-1] < 2 * seconds[0]
+    assert max(files) < MOST_FILES
 
 
 COLUMNS = ("runs", "seconds per run", "runs ended", "files of tables", "files on disk", "bytes")
 
 
-def _figures(where: Path, runs: int, run_s: float, ended: int) -> tuple[object, ...]:
+def _figures(where: Path, runs: int, run_s: float, ended: int) -> tuple[float, ...]:
     store = opened(where)
     files = sum(len(store.writer.files(table)) for table in TABLES)
     on_disk = [path.stat().st_size for path in where.rglob("*") if path.is_file()]
-    return runs, f"{run_s:.2f}", ended, files, len(on_disk), sum(on_disk)
+    return runs, round(run_s, 2), ended, files, len(on_disk), sum(on_disk)
