@@ -68,7 +68,7 @@ REPLAYED = 5
 takes as long as a run."""
 PART = 50
 """Figures are taken after so many runs.  The seconds are those of all processors."""
-MOST_FILES = 200
+MOST_FILES = 400
 """A maintenance, which is one of 25 runs, leaves few files in the tables."""
 # This share of the runs is ended at a step; and this share of their repeats.
 ENDED_SHARE = 0.4
