@@ -239,6 +239,7 @@ def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
     return None
 
 
+FULL_DISK = re.compile(r"(No space left on device|Disk quota exceeded|File too large)")
 _PERMISSIONS = "claimlib needs permission to read, and to write for commands that change the store"
 _JARS = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
 # What Java's or a worker's text says, and what that means for people.  The first that is found.
@@ -344,7 +345,12 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         "the storage denies access: {0}; " + _PERMISSIONS,
     ),
     (
-        r"(No space left on device|Disk quota exceeded|File too large)",
+        r"(?:to open file|open file \"|denied: ') ?(.+?)(?:'|(?:\"|#\d+): Permission denied)",
+        StorageError,
+        "the storage denies access: {0}; " + _PERMISSIONS,
+    ),
+    (
+        FULL_DISK.pattern,
         StorageError,
         "a disk is full ({0}): make room, and try again",
     ),
@@ -380,10 +386,11 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         "storage did not answer, try again: {0}: {1}",
     ),
 )
-_RESTORE = (
+RESTORE = (
     "restore it from a backup; if there is none, create another store (claimlib init) and fill it"
     " again"
 )
+"""What to do about a table with a damaged file."""
 _NEWER = (
     "table {0} needs a newer version of Delta Lake than the installed one: upgrade delta-spark and"
     " pyspark"
@@ -400,17 +407,17 @@ _UNREADABLE: tuple[_Cause, ...] = (
     (
         r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\]" + _READING + r"(.+?)\. ",
         DamagedTableError,
-        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
+        "{0} is missing, although the log of its table refers to it: " + RESTORE,
     ),
     (
         r"\[FAILED_READ_FILE\.\w+\]" + _READING + r"(.+?/_delta_log/.+?)\. ",
         DamagedTableError,
-        "the log of a table is damaged, {0} cannot be read: " + _RESTORE,
+        "the log of a table is damaged, {0} cannot be read: " + RESTORE,
     ),
     (
         r"\[FAILED_READ_FILE\.\w+\]" + _READING + r"(.+?)\. ",
         DamagedTableError,
-        "a file of a table is damaged, {0} cannot be read: " + _RESTORE,
+        "a file of a table is damaged, {0} cannot be read: " + RESTORE,
     ),
 )
 _DAMAGES: tuple[_Cause, ...] = (
@@ -418,32 +425,32 @@ _DAMAGES: tuple[_Cause, ...] = (
     (
         r"No files found that match the pattern \"(.+?)\"",
         DamagedTableError,
-        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
+        "{0} is missing, although the log of its table refers to it: " + RESTORE,
     ),
     (
         r"(?:No magic bytes found at end of file|Error: File) '(.+?\.parquet)'",
         DamagedTableError,
-        "a file of a table is damaged, {0} cannot be read: " + _RESTORE,
+        "a file of a table is damaged, {0} cannot be read: " + RESTORE,
     ),
     (
         r"(TProtocolException|Snappy decompression|decompression failed)",
         DamagedTableError,
-        "a file of a table is damaged ({0}): " + _RESTORE,
+        "a file of a table is damaged ({0}): " + RESTORE,
     ),
     (
         rf"\[DELTA_TRUNCATED_TRANSACTION_LOG\] {_FILE}(.+?): Unable",
         DamagedTableError,
-        "part of the log of a table is missing ({0}): " + _RESTORE,
+        "part of the log of a table is missing ({0}): " + RESTORE,
     ),
     (
         r"\[DELTA_VERSIONS_NOT_CONTIGUOUS\] ([^\n]*?)\.? ",
         DamagedTableError,
-        "the log of a table has a gap: " + _RESTORE,
+        "the log of a table has a gap: " + RESTORE,
     ),
     (
         rf"FileNotFoundException: (?:File )?{_FILE}(\S.*?) does not exist",
         DamagedTableError,
-        "{0} is missing, although the log of its table refers to it: " + _RESTORE,
+        "{0} is missing, although the log of its table refers to it: " + RESTORE,
     ),
     (
         rf"Unsupported Delta protocol version: table \"?{_FILE}(.+?)\"? requires",

@@ -46,6 +46,7 @@ from claimlib.engine.relation import (
     with_leaves,
 )
 from claimlib.errors import DamagedTableError, InputError, VersionExpiredError
+from claimlib.process import RESTORE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -56,6 +57,7 @@ BATCH_ROWS = 100_000
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
 _LACKS_A_FILE = "No files found that match the pattern"
+_IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")
 
 
 class EmbeddedEngine:
@@ -237,6 +239,8 @@ class EmbeddedEngine:
             yield connection, self._sql(statement, connection)
         except duckdb.InvalidInputException as error:
             if "not valid UTF8" not in str(error):
+                if any(text in str(error) for text in _IS_NO_PARQUET):
+                    self._refuse_damaged(statement, error, "damaged")
                 raise
             for files in _inputs_of(statement):
                 if not any(f'"{path}"' in str(error) for path in files.paths):
@@ -253,6 +257,7 @@ class EmbeddedEngine:
             if _LACKS_A_FILE in str(error):
                 self._refuse_expired(statement, error)
                 _refuse_vanished(statement, error)
+                self._refuse_damaged(statement, error, "missing")
             raise
         finally:
             connection.close()
@@ -264,6 +269,21 @@ class EmbeddedEngine:
                 newest = self._files_of(replace(leaf, version=None)).version
                 if leaf.version != newest:
                     raise VersionExpiredError.of(leaf.table, leaf.version) from cause
+
+    def _refuse_damaged(self, statement: Statement, cause: Exception, what: str) -> None:
+        """Raise DamagedTableError if an error names a file of a table."""
+        for leaf in statement.leaves.values():
+            if not isinstance(leaf, TableScan):
+                continue
+            files = self._files_of(leaf)
+            paths = (path for of_value in files.paths.values() for path in of_value)
+            for path in paths:
+                if f'{path}"' in str(cause) or f"{path}'" in str(cause):
+                    raise DamagedTableError(
+                        f"version {files.version} of the table {leaf.table} cannot be read,"
+                        f" because {path} is {what}: {RESTORE}",
+                        table=leaf.table,
+                    ) from cause
 
     def _sql(self, statement: Statement, connection: DuckDBPyConnection) -> str:
         parts = [

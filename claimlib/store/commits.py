@@ -21,7 +21,7 @@ import pyarrow as pa
 from claimlib import __version__
 from claimlib.errors import StorageError
 from claimlib.schema import BUCKETS_PROPERTY, Column, Table
-from claimlib.store.delta_errors import conflict
+from claimlib.store.delta_errors import conflict, errors_mapped
 from claimlib.store.local import LocalTable
 
 _Action = Mapping[str, Mapping[str, Any]]
@@ -40,7 +40,7 @@ def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> N
         StorageError: the folder of the table has other files, or cannot be written.
     """
     target, new = folder / table.name, folder / f".{table.name}-{uuid.uuid4().hex}"
-    with _refusals_mapped(folder):
+    with _refusals_mapped(folder), errors_mapped(table.name, 0):
         log = new / "_delta_log"
         log.mkdir(parents=True)
         try:
@@ -79,7 +79,7 @@ def change_table(
     log = folder / "_delta_log"
     # Delta and delta-rs ignore files whose names are not versions.
     new = log / f".{uuid.uuid4().hex}.tmp"
-    with _refusals_mapped(folder):
+    with _refusals_mapped(folder), errors_mapped(folder.name, table.version + 1):
         try:
             _write(new, actions)
             os.link(new, log / _name(table.version + 1))

@@ -18,6 +18,7 @@ from claimlib.schema import TABLES, Column
 from claimlib.session import check_file_names
 from claimlib.store.checks import no_store
 from claimlib.store.commits import change_table, create_table
+from claimlib.store.damage import check_log
 from claimlib.store.delta_errors import conflict, errors_mapped
 from claimlib.store.local import LocalTable, newest
 from claimlib.store.location import Location
@@ -293,8 +294,13 @@ def all_local(folder: Path) -> dict[str, LocalTable]:
     """Return the tables of a store that exist, without a query, in the order of `TABLES`.
 
     Return no tables if delta-rs cannot read one of them.  Then Spark reads all.
+
+    Raises:
+        DamagedTableError: see `check_log`.
     """
     tables = {name: newest(folder / name) for name in TABLES}
     known = {name: table for name, table in tables.items() if table is not None}
+    for name in TABLES:
+        check_log(folder / name, is_readable=name in known)
     is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
     return known if is_known else {}

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from delta import exceptions as delta_errors
 from pyspark.errors import PySparkException
 
-from claimlib.errors import CommitConflictError, DuplicateRowsError, SchemaError
+from claimlib.errors import CommitConflictError, DuplicateRowsError, SchemaError, StorageError
+from claimlib.process import FULL_DISK
 
 _CONFLICTS = (
     delta_errors.ConcurrentWriteException,
@@ -36,11 +37,14 @@ def conflict(table: str) -> CommitConflictError:
 
 
 @contextmanager
-def errors_mapped(table: str) -> Iterator[None]:
-    """Conflicts of a write to a table, a constraint that refuses it, and duplicates that a worker
-    met, as errors of our own.
+def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
+    """Raise errors of our own for what Delta, Spark and the storage say of a write to a table.
+
+    Args:
+        version: the version that the embedded engine writes; None for Spark.
 
     Raises:
+        StorageError: the storage takes no file of this version.
         CommitConflictError: another writer got in between.
         SchemaError: the table has a constraint that the rows do not meet.
         DuplicateRowsError: `pending` holds a key twice.
@@ -57,6 +61,9 @@ def errors_mapped(table: str) -> Iterator[None]:
                 " check shows an example; delete all rows of the key but one",
                 table="pending",
             ) from error
+        refused = None if version is None else _storage_error(str(error), table, version)
+        if refused is not None:
+            raise refused from error
         if said := _refusal(str(error)):
             raise SchemaError(
                 f"a constraint of the table {table} refuses rows that a run writes ({said}): drop"
@@ -67,6 +74,26 @@ def errors_mapped(table: str) -> Iterator[None]:
         raise
 
 
+def _storage_error(text: str, table: str, version: int) -> StorageError | None:
+    """Return the error of storage that takes no file; None if the text says something else."""
+    for pattern, cause, remedy in _REFUSALS_OF_STORAGE:
+        if match := pattern.search(text):
+            return StorageError(
+                f"version {version} of the table {table} could not be written, because"
+                f" {cause} ({match[0]}): {remedy}, and run the same command again",
+                table=table,
+            )
+    return None
+
+
+_REFUSALS_OF_STORAGE = (
+    (FULL_DISK, "a disk is full", "make room"),
+    (re.compile("Read-only file system"), "the storage is read-only", "make it writable"),
+    (
+        re.compile(r"(?:(?:Cannot|Unable to) open file [^\n]*?: )?Permission denied"),
+        *("a permission is missing", "change the permissions"),
+    ),
+)
 # The first says which constraint it is, and may stand behind the second.
 _REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ class FolderWriter:
     def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
         """See `Writer`."""
         local = self._writable(table)
-        with WRITES.alone(self._store.identifier(table)) as is_alone:
+        with self._alone(table, local) as is_alone:
             if not is_alone or not local.delete(conditions, note):
                 self._store.logs.forget(table)
                 raise conflict(table)
@@ -120,7 +121,7 @@ class FolderWriter:
         """See `Writer`."""
         local = self._writable(table)
         size = target_bytes(table, local.files())
-        with WRITES.alone(self._store.identifier(table)) as is_alone:
+        with self._alone(table, local) as is_alone:
             replaced = local.compact(size, note) if is_alone else None
         if replaced is None:
             self._store.logs.forget(table)
@@ -129,7 +130,9 @@ class FolderWriter:
 
     def clean_log(self, table: str) -> None:
         """See `Writer`.  By itself, delta-rs writes a checkpoint only every hundred versions."""
-        self._writable(table).clean_log()
+        local = self._writable(table)
+        with errors_mapped(table, local.version):
+            local.clean_log()
         self._store.logs.forget(table)
 
     def removable(self, table: str) -> Removed:
@@ -160,7 +163,7 @@ class FolderWriter:
         self, table: str, local: LocalTable, files: Sequence[DataFile], how: Commit
     ) -> bool:
         """Commit files as the version after one of a table.  Return True if this was done."""
-        with WRITES.alone(self._store.identifier(table)) as is_alone:
+        with self._alone(table, local) as is_alone:
             is_committed = is_alone and local.commit(files, how)
         if not is_committed:
             self._store.logs.forget(table)
@@ -169,9 +172,16 @@ class FolderWriter:
     def _written(self, table: str, rows: Relation, local: LocalTable) -> Sequence[DataFile]:
         """Write rows with all columns of a table into files that no version contains yet."""
         completed = completed_rows(TABLES[table], rows, self._store.buckets)
-        with errors_mapped(table):
+        with errors_mapped(table, local.version + 1):
             partition = TABLES[table].partitioned_by
             return self._engine.write(completed.node, table, partition, local.compared)
+
+    @contextmanager
+    def _alone(self, table: str, local: LocalTable) -> Iterator[bool]:
+        """Commit the version after one of a table in this block.  Yield False if Spark writes."""
+        alone = WRITES.alone(self._store.identifier(table))
+        with alone as is_alone, errors_mapped(table, local.version + 1):
+            yield is_alone
 
     def _writable(self, table: str) -> LocalTable:
         local = self._store.logs.readable(table)

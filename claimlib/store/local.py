@@ -586,12 +586,14 @@ def _version_at_checkpoint(folder: Path) -> int:
 
 
 def _last_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return the log's description of its newest checkpoint, or {} if there is none."""
+    """Return the log's description of its newest checkpoint, or {} if there is none or it is
+    damaged: readers then list the log.
+    """
     try:
         text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
-    except FileNotFoundError:
+        stated: dict[str, Any] = json.loads(text)
+    except (FileNotFoundError, ValueError):
         return {}
-    stated: dict[str, Any] = json.loads(text)
     return stated
 
 

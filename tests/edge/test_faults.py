@@ -340,17 +340,18 @@ def a_file(table):
 
 RESTORE = "restore it from a backup; if there is none, create another store"
 UPGRADE = "upgrade delta-spark and pyspark"
-OF_LOG = "the log of a table is damaged, {store}/pending/_delta_log/0000000000000000000"
-OF_FILE = "a file of a table is damaged, {store}/pending/bucket="
+UNREADABLE = " of the table pending cannot be read, because {store}/pending/"
+OF_LOG = UNREADABLE + "_delta_log/0000000000000000000"
+OF_FILE = UNREADABLE + "bucket="
 DAMAGES = {
     no_json: (OF_LOG, RESTORE),
-    no_first_commit: ("the log of a table is missing ({store}/pending/_delta_log/000", RESTORE),
-    a_gap: ("the log of a table", RESTORE),
+    no_first_commit: (OF_LOG, RESTORE),
+    a_gap: (OF_LOG, RESTORE),
     newer_protocol: ("table {store}/pending needs a newer version of Delta", UPGRADE),
     wrong_buckets: ("property claimlib.buckets of table pending", "set it to what the other"),
     no_parquet: (OF_FILE, RESTORE),
     half_parquet: (OF_FILE, RESTORE),
-    parquet_gone: ("{store}/pending/bucket=", RESTORE),
+    parquet_gone: (OF_FILE, RESTORE),
     shutil.rmtree: ("lacks pending", "claimlib init '{store}' creates what is missing"),
     a_file: ("lacks pending", "claimlib init '{store}' creates what is missing"),
 }

@@ -1,0 +1,85 @@
+"""Find the damaged file in the log of a table in a folder of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from claimlib.errors import DamagedTableError
+from claimlib.process import RESTORE
+
+# A file of the log begins with the number of its version, in so many digits.
+_DIGITS = 20
+_LAST_CHECKPOINT = "_last_checkpoint"
+
+
+def check_log(table: Path, *, is_readable: bool) -> None:
+    """Raise DamagedTableError if a file that a reader of the log needs is damaged or missing.
+
+    Args:
+        table: the folder of the table.
+        is_readable: True if delta-rs can read the log.  Then only empty commits are searched.
+    """
+    log = table / "_delta_log"
+    commits, checkpoints = dict[int, Path](), dict[int, Path]()
+    for file in log.glob("[0-9]*"):
+        if file.name[_DIGITS:] == ".json":
+            commits[int(file.stem)] = file
+        elif file.name[_DIGITS:].startswith(".checkpoint"):
+            checkpoints[int(file.name[:_DIGITS])] = file
+    first = max(checkpoints, default=-1) + 1
+    needed = {version: file for version, file in commits.items() if version >= first}
+    for version, file in sorted(needed.items()):
+        # delta-rs and Spark take an empty commit for one that changes nothing.  Each commit has an
+        # action, so a crash of the machine has left this file.
+        if not file.stat().st_size:
+            raise _damaged(table, version, f"{file} is empty", RESTORE)
+    if not is_readable:
+        for version, what, remedy in _damages(log, needed, checkpoints, first):
+            has_all = commits.keys() >= {*range(max(commits, default=0) + 1)}
+            raise _damaged(table, version, what, remedy if has_all and remedy else RESTORE)
+
+
+def _damages(
+    log: Path, needed: dict[int, Path], checkpoints: dict[int, Path], first: int
+) -> Iterator[tuple[int, str, str | None]]:
+    """Yield what is wrong: the version, the cause, and a remedy that needs all commits."""
+    if checkpoints and not _is_parquet(checkpoints[first - 1]):
+        file = checkpoints[first - 1]
+        yield first - 1, f"{file} is damaged", f"delete it and {log / _LAST_CHECKPOINT}"
+    for version in range(first, max(needed, default=first - 1) + 1):
+        if version not in needed:
+            yield version, f"{log / f'{version:0{_DIGITS}d}.json'} is missing", None
+        elif not _is_json(needed[version]):
+            yield version, f"{needed[version]} is damaged", None
+    if (log / _LAST_CHECKPOINT).exists() and not checkpoints:
+        what = f"the checkpoint that {log / _LAST_CHECKPOINT} names is missing"
+        yield max(needed, default=0), what, "delete that file"
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_parquet(file: Path) -> bool:
+    try:
+        pq.read_metadata(file)
+    except pa.ArrowInvalid:
+        return file.suffix != ".parquet"
+    return True
+
+
+def _damaged(table: Path, version: int, what: str, remedy: str) -> DamagedTableError:
+    return DamagedTableError(
+        f"version {version} of the table {table.name} cannot be read, because {what}: {remedy}",
+        table=table.name,
+    )
