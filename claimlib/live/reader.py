@@ -29,7 +29,7 @@ a stream moves between two SCANs, no master or two masters may name it.  So if t
 changed meanwhile, all masters are searched again for streams that were not read yet.  If slots are
 being moved, all masters are searched twice, because a key only moves from one master to another,
 and one of the two rounds searches these masters in that order.  A stream whose own slot moved is
-read again in the next round.
+read again in the next round.  Streams of masters that do not answer are not read.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened, or slots of a cluster keep moving (while reading); what was yielded
-            must be discarded.
+            source was opened, or slots of a cluster keep moving (while reading), or the one stream
+            that was named belongs to a master that does not answer; what was yielded must be
+            discarded.
     """
     _check_sizes(
         pending_page=pending_page,
@@ -280,6 +281,7 @@ class _Reading:
     def batches(self) -> Iterator[Batch]:
         sent_before = self.servers.commands_sent
         yield self.servers.ids
+        yield from self.servers.down
         streams = groups = pending = entries = vanished = 0
         for stream in self.stream_names():
             for batch in self._stream(stream):
@@ -330,6 +332,12 @@ class _Reading:
         except SlotMovedError as error:
             self.moved[stream] = error
             yield StreamGone(stream)
+        except SourceUnreachableError as error:
+            if not self.servers.down:
+                raise
+            # A cluster may refuse to answer because of these masters.
+            down = "; ".join(master.reason for master in self.servers.down)
+            raise SourceUnreachableError(f"{error.message}; {down}", **error.fields) from error
 
 
 @dataclass(slots=True)
