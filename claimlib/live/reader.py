@@ -184,6 +184,21 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
     return _reading(servers, stream_glob, "*", fields=False).stream_names()
 
 
+def pending_summary(
+    servers: Servers, stream: bytes, group_glob: str | bytes = "*"
+) -> tuple[int, Span | None]:
+    """Return the number of pending entries of a stream, and the first and the last of their ids.
+
+    The span is None if nothing is pending, or the stream is gone.
+
+    Raises:
+        SourceError: see `read_source`.
+    """
+    reading = _reading(servers, "*", group_glob, fields=False)
+    servers.slot_map()
+    return reading.of_nodes[servers.source_of(stream)].pending_summary(stream)
+
+
 def read_stream(
     servers: Servers,
     stream: bytes,
@@ -191,18 +206,23 @@ def read_stream(
     stream_glob: str | bytes = "*",
     group_glob: str | bytes = "*",
     fields: bool = True,
+    span: Span | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one stream, as `read_source` does.
 
     Args:
         stream_glob: that of `stream_names`.  If it names one stream, that stream may be missing.
+        span: read the pending entries and the entries from the first to the last of these ids only.
 
     Raises:
         SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
     """
-    reading = _reading(servers, stream_glob, group_glob, fields=fields)
+    spans = None if span is None else {stream: span}
+    reading = _reading(servers, stream_glob, group_glob, fields=fields, spans=spans)
     servers.slot_map()
-    yield from reading.of_nodes[servers.source_of(stream)].batches(stream)
+    node = reading.of_nodes[servers.source_of(stream)]
+    node.pending_span = span
+    yield from node.batches(stream)
 
 
 def _reading(
@@ -342,7 +362,11 @@ class _Reading:
 
 @dataclass(slots=True)
 class _NodeReading:
-    """Read streams of one server, as they were requested."""
+    """Read streams of one server, as they were requested.
+
+    Attributes:
+        pending_span: the first and the last id of the pending entries that are read; None: all.
+    """
 
     source: Source
     stream_glob: bytes
@@ -352,6 +376,20 @@ class _NodeReading:
     walk: EntryWalk
     pending_page: int
     scan_page: int
+    pending_span: Span | None = None
+
+    def pending_summary(self, stream: bytes) -> tuple[int, Span | None]:
+        """Return `pending_summary`."""
+        number, ids = 0, list[StreamId]()
+        try:
+            for group in self._last_delivered_ids(stream):
+                if names.matches(self.group_glob, group):
+                    of_group, *ends, _ = self.source.call("XPENDING", stream, group)
+                    number += of_group
+                    ids += [stream_id(end) for end in ends if end is not None]
+        except (VanishedError, WrongTypeError):
+            return 0, None
+        return number, (min(ids), max(ids)) if ids else None
 
     @property
     def _is_name(self) -> bool:
@@ -464,9 +502,10 @@ class _NodeReading:
         return counters, read_ms
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
+        low, high = ("-", "+") if self.pending_span is None else map(str, self.pending_span)
         summary, page, consumers, time = self.source.transaction(
             ("XPENDING", stream, group),
-            ("XPENDING", stream, group, "-", "+", self.pending_page),
+            ("XPENDING", stream, group, low, high, self.pending_page),
             ("XINFO", "CONSUMERS", stream, group),
             ("TIME",),
         )
@@ -474,6 +513,7 @@ class _NodeReading:
         with understood(self.source.label, "XPENDING"):
             _, _, last_id, *_ = summary
             end = stream_id(last_id) if last_id is not None else MIN_ID
+            end = end if self.pending_span is None else min(end, self.pending_span[1])
             rows = pending_rows(page, now_ms)
         with understood(self.source.label, "XINFO CONSUMERS"):
             return _FirstPage(now_ms, rows, end, consumer_rows(consumers, now_ms))
