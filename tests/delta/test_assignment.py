@@ -277,8 +277,8 @@ def test_an_xclaim_creates_only_consumers_that_receive_an_entry(store: Store) ->
 
 
 def test_forced_entries_and_others_take_turns_together(store: Store) -> None:
-    half = replace(PEL, pending=PEL.pending[:5])
-    write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": half})}, NOW_MS)
+    few = replace(PEL, pending=PEL.pending[:3])
+    write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": few})}, NOW_MS)
     xclaim(store, [claim_of(b"s", force=True)], sharing=Sharing(NAMES))
     after = owners(read_groups(store)[b"s"][b"g"])
     got = [after[IDS[n]] for n in (0, 2, 4, 5, 6, 7, 8, 9)]
@@ -292,9 +292,11 @@ def test_an_xclaim_finds_live_consumers_and_refuses_groups_without_any(store: St
     }
     write_keyspace(store, streams, NOW_MS)
     wanted = [claim_of(b"nobody"), claim_of(b"s")]
-    reply = xclaim(store, wanted, sharing=Sharing(active_within_ms=5000))
+    reply = xclaim(store, wanted, sharing=Sharing(active_within_ms=5000), run_id="r")
     after = owners(read_groups(store)[b"s"][b"g"])
     assert [after[IDS[n]] for n in (0, 2, 4, 6, 8)] == [b"b", b"c", b"a", b"b", b"c"]
     (refused,) = reply.requests.where("status = 'refused'").collect()
     assert (refused["stream"], refused["reason"][:16]) == ("nobody", "no live consumer")
     assert read_groups(store)[b"nobody"][b"g"] == streams[b"nobody"].groups[b"g"]
+    undo(store, "xclaim:r")
+    assert read_groups(store)[b"s"][b"g"] == streams[b"s"].groups[b"g"]
