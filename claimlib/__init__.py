@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
     from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
     from claimlib.commands.server_commands import ServerCommands, server_commands
+    from claimlib.commands.sharing import Sharing
     from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
     from claimlib.commands.stores import init, open_store, upgrade
     from claimlib.commands.sweep_request import Policy, SweepRequest
@@ -199,6 +200,7 @@ __all__ = [
     "ServerAccess",
     "ServerCommands",
     "ServerReading",
+    "Sharing",
     "SnapshotReply",
     "SnapshotRequest",
     "SourceError",
@@ -290,6 +292,7 @@ _NAMES = {
     "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
     "claimlib.commands.series": "claims_by_min_idle compare_min_idles pending_over_time",
     "claimlib.commands.server_commands": "ServerCommands server_commands",
+    "claimlib.commands.sharing": "Sharing",
     "claimlib.commands.snapshot": "SnapshotReply SnapshotRequest snapshot",
     "claimlib.commands.stores": "init open_store upgrade",
     "claimlib.commands.sweep_request": "Policy SweepRequest",

@@ -51,12 +51,12 @@
     │   └── WrongTypeError              4   a key is not a stream
     └── ReplyError                      2   a server's own error reply
 
-A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done,
-1 internal error, 2 usage or configuration error, 3 stalled entries, outdated snapshots or
-differences found (xpending, check --replay), 4 input refused (or `check` found problems that make
-runs refuse groups), 5 overtaken by concurrent runs (or another process still writes after --wait,
-or an earlier run is unfinished), 6 done but some groups refused, 75 server or storage unreachable
-(try again), 130 interrupted, 143 terminated.
+A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done, 1
+internal error, 2 usage or configuration error, 3 stalled entries, outdated snapshots or differences
+found (xpending, check --replay), 4 input refused (or `check` found problems that make runs refuse
+groups), 5 overtaken by concurrent runs (or another process still writes after --wait, or an earlier
+run is unfinished), 6 done but some groups refused or left, 75 server or storage unreachable (try
+again), 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ MEANINGS: Mapping[int, str] = {
     INPUT_REFUSED: "input refused, or `check` found problems that make runs refuse groups",
     5: "overtaken by concurrent runs, or another process still writes after --wait, or an earlier"
     " run is unfinished",
-    SOME_REFUSED: "done but some groups refused",
+    SOME_REFUSED: "done but some groups refused or left",
     75: "server or storage unreachable (try again)",
     INTERRUPTED: "interrupted",
     TERMINATED: "terminated",

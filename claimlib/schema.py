@@ -81,6 +81,8 @@ class Kind(StrEnum):
     GROUP_REMOVED = "group_removed"
     CONSUMER_REMOVED = "consumer_removed"
     STREAM_REMOVED = "stream_removed"
+    MASTER_DOWN = "master_down"
+    STREAM_LEFT = "stream_left"
     RESTORED = "restored"
     RETURNED = "returned"
     WITHDRAWN = "withdrawn"

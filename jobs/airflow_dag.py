@@ -267,7 +267,7 @@ class ClaimlibOperator(BaseOperator):  # type: ignore[misc]  # Airflow need not 
             raise AirflowFailException(f"exit code {code}, a retry would not help: {last}")
         result = small_result(whole, code)
         if code == SOME_REFUSED:
-            self.log.warning("done, but some groups were refused (exit code 6): %s", last)
+            self.log.warning("done, but some groups were refused or left (exit code 6): %s", last)
         if self.task_id == "xautoclaim" and (said := only_in_the_store(result, words[1])):
             self.log.warning("%s", said)
         return result

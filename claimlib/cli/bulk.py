@@ -38,13 +38,15 @@ from claimlib.config.sections import (
     options_of,
 )
 from claimlib.report.model import Report
-from claimlib.semantics.names import unspell_shown
+from claimlib.semantics.names import spell, unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
     from claimlib.cli.bulk_options import Named
     from claimlib.commands.bulk_reply import BulkReply
+    from claimlib.commands.retire import Retirement
     from claimlib.commands.writeback import WritebackReply
+    from claimlib.engine.relation import Relation
     from claimlib.runs import Begun
     from claimlib.store.tables import Store
 
@@ -57,7 +59,9 @@ def xclaim(
     consumer: Annotated[
         str | None,
         argument(
-            "CONSUMER", "The consumer that gets the entries; it is created if it does not exist."
+            "CONSUMER",
+            "The consumer that gets the entries; it is created if it does not exist. Leave it out"
+            " with --consumer or --assign.",
         ),
     ] = None,
     ids: IdsArgument = None,
@@ -80,14 +84,24 @@ def xclaim(
     Does what Redis' XCLAIM does, for any number of ids. Ids that are not pending are reported as
     not pending.
     """
-    from claimlib.cli.bulk_options import Named, claim_of, id_list, requests_of, tables_of
+    from claimlib.cli.bulk_options import (
+        chosen_groups,
+        claim_of,
+        id_list,
+        named_claim,
+        requests_of,
+        sharing_of,
+        tables_of,
+    )
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
+    from claimlib.plans.bulk import CLAIMS
 
     view = _view(common)
     rows = view.rows(limit)
-    named = Named((stream, group, consumer), ids or (), ids_from, requests)
+    named = named_claim((stream, group, consumer), ids, ids_from, requests, options)
     claim, now_ms = claim_of(named, min_idle, options), _instant(now)
+    sharing = sharing_of(min_idle, options)
     settings = common.settings(lock=lock, writeback=back.extent)
     access = back.access(settings, dry_run=dry_run)
     listed, look = id_list(named), _look("xclaim", named, run_id)
@@ -99,10 +113,17 @@ def xclaim(
     ) as (opened, progress):
         if look is not None:
             look(opened)
-        check_target(opened, "xclaim", run_id, access)
         batch = requests_of(opened, named, listed, claim, claim_table)
+        chosen = partial(chosen_groups, named, batch, CLAIMS)
+        check_target(opened, "xclaim", run_id, access, settings, chosen)
         reply = run_xclaim(
-            opened, batch, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
+            opened,
+            batch,
+            sharing=sharing,
+            run_id=run_id,
+            now_ms=now_ms,
+            dry_run=dry_run,
+            progress=progress,
         )
         written = write_back(opened, "xclaim", reply.run_id, access, settings, progress)
         said = _said("xclaim", reply, written, rows, opened)
@@ -130,9 +151,17 @@ def xack(
     Does what Redis' XACK does, for any number of ids. A store that mirrors a server needs
     --writeback, which acknowledges the entries there, too.
     """
-    from claimlib.cli.bulk_options import Named, ack_of, id_list, requests_of, tables_of
+    from claimlib.cli.bulk_options import (
+        Named,
+        ack_of,
+        chosen_groups,
+        id_list,
+        requests_of,
+        tables_of,
+    )
     from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
+    from claimlib.plans.bulk import ACKS
 
     view = _view(common)
     rows = view.rows(limit)
@@ -149,8 +178,9 @@ def xack(
     ) as (opened, progress):
         if look is not None:
             look(opened)
-        check_target(opened, "xack", run_id, access)
         batch = requests_of(opened, named, listed, ack, ack_table)
+        chosen = partial(chosen_groups, named, batch, ACKS)
+        check_target(opened, "xack", run_id, access, settings, chosen)
         reply = run_xack(
             opened,
             batch,
@@ -228,13 +258,21 @@ def retire(
     look = partial(look_before_run, command="retire", run_id=run_id, check=check)
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
-        check_target(opened, "retire", run_id, access)
+        chosen = partial(_of_group, retirement)
+        check_target(opened, "retire", run_id, access, settings, chosen)
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
         written = write_back(opened, "retire", reply.run_id, access, settings, progress)
         said = _said("retire", reply, written, rows, opened)
     _end(*said, view)
+
+
+def _of_group(retirement: Retirement, groups: Relation) -> Relation:
+    """Return the row of the group in which consumers are retired."""
+    from claimlib.plans.keys import is_group
+
+    return groups.where(is_group(spell(retirement.stream), spell(retirement.group)))
 
 
 def _look(command: str, named: Named, run_id: str | None) -> Look | None:

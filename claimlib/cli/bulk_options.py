@@ -9,13 +9,17 @@ from typing import TypeVar
 from claimlib.cli.options import ClaimOptions
 from claimlib.commands.id_lists import IdList, read_ids
 from claimlib.commands.input_tables import place_of, read_input
+from claimlib.commands.sharing import Sharing
 from claimlib.commands.xack import NamedAck
 from claimlib.commands.xclaim import NamedClaim
+from claimlib.config.sections import live_ms
 from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
+from claimlib.plans.keys import GROUP, is_group
+from claimlib.plans.request_table import RequestTable
 from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import ClaimRequest, IdleRule, Profile
-from claimlib.semantics.names import unspell_shown
+from claimlib.semantics.names import spell, unspell_shown
 from claimlib.store.tables import Store
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
@@ -88,6 +92,40 @@ def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
         raise RequestError.of_empty(f"--{option.replace('_', '-')}", remedy, option=option)
 
 
+def named_claim(
+    names: tuple[str | None, str | None, str | None],
+    ids: Sequence[str] | None,
+    ids_from: str | None,
+    requests: str | None,
+    options: ClaimOptions,
+) -> Named:
+    """Return the names and ids of an xclaim.
+
+    If an option chooses the consumers, the first id stands in the place of the consumer.
+    """
+    stream, group, consumer = names
+    if requests is not None or (options.consumers is None and options.assign is None):
+        return Named(names, ids or (), ids_from, requests)
+    all_ids = ids or () if consumer is None else (consumer, *(ids or ()))
+    return Named((stream, group), all_ids, ids_from, requests)
+
+
+def sharing_of(min_idle: str | None, options: ClaimOptions) -> Sharing | None:
+    """Return the consumers that share what is claimed, or None if there is one consumer.
+
+    Raises:
+        RequestError: a value cannot be used.
+    """
+    named = tuple(map(unspell_shown, options.consumers or ()))
+    if options.assign is None:
+        return Sharing(named) if len(named) > 1 else None
+    try:
+        within_ms = live_ms(options.assign)
+    except ValueError as error:
+        raise RequestError(f"--assign {error}", option="assign") from error
+    return Sharing(named, within_ms or parse_duration_ms(min_idle or "0ms"))
+
+
 def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> NamedClaim | None:
     """Return the XCLAIM that the options state, with the ids of the command line.
 
@@ -109,10 +147,11 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
             "--min-idle is required: how long an entry must have been idle, as in 15m",
             option="min_idle",
         )
-    if not named.bytes_of(2):
+    consumers = _consumers(named, options)
+    if b"" in consumers:
         raise RequestError("CONSUMER is empty: name who gets the entries", option="consumer")
     claim = ClaimRequest(
-        consumer=named.bytes_of(2),
+        consumer=consumers[0] if len(consumers) == 1 else b"",
         min_idle_ms=parse_duration_ms(min_idle),
         ids=named.stream_ids(),
         idle_ms=None if options.idle is None else parse_duration_ms(options.idle),
@@ -125,6 +164,13 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
         profile=_one_of(Profile, options.profile, Profile.REDIS_7_2),
     )
     return NamedClaim(named.bytes_of(0), named.bytes_of(1), claim)
+
+
+def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
+    """Return the consumers that are named; none if live ones are chosen."""
+    if options.consumers is None and options.assign is None:
+        return (named.bytes_of(2),)
+    return tuple(map(unspell_shown, options.consumers or ()))
 
 
 def ack_of(named: Named) -> NamedAck | None:
@@ -183,6 +229,27 @@ def requests_of(
         f"SELECT {', '.join(('this.request', 'this.ids', *others))}"
         " FROM {this} AS this CROSS JOIN {once} AS once",
         once=once,
+    )
+
+
+def chosen_groups(
+    named: Named, requests: Sequence[object] | Relation, table: RequestTable, groups: Relation
+) -> Relation:
+    """Return the rows of the table groups that the requests name.
+
+    Args:
+        requests: what `requests_of` returned.
+        table: the columns of the requests, if they are a table of the user.
+
+    Raises:
+        RequestError: see `RequestTable.checked`.
+    """
+    if named.requests is None or not isinstance(requests, Relation):
+        return groups.where(is_group(*map(spell, (named.bytes_of(0), named.bytes_of(1)))))
+    return groups.sql(
+        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {wanted} AS wanted"
+        f" USING ({', '.join(GROUP)})",
+        wanted=table.checked(requests).select(*GROUP),
     )
 
 

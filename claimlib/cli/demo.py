@@ -20,11 +20,11 @@ def demo(
 ) -> None:
     """Run a demonstration with two temporary Valkey servers.
 
-    Starts a Valkey server on this machine, lets consumers crash, takes a snapshot, and claims the
-    stuck entries with spark-submit. Then it compares every entry with what XAUTOCLAIM does on a
-    copy of the server, once for each engine. It writes the claims back, and compares both servers.
-    Their consumer then acknowledges the entries. Exits with code 1 if anything differs.
-    Needs the extras spark, redis, cli and demo.
+    Starts a Valkey server on this machine, lets consumers crash, and takes a snapshot. A copy of
+    the server runs XAUTOCLAIM. Each engine claims the stuck entries, Spark by spark-submit. Every
+    entry is then compared with the copy of the server, once for each engine. The claims are written
+    back, and both servers are compared. Their consumer then acknowledges the entries. Exits with
+    code 1 if anything differs. Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play
 

@@ -289,6 +289,8 @@ class ScopeOptions:
 class ClaimOptions:
     """Hold the options of xclaim as they are typed; None if not given."""
 
+    consumers: Annotated[list[str] | None, options_of(XautoclaimSection)["consumer"]] = None
+    assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None
     idle: Annotated[
         str | None,
         Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -171,7 +171,10 @@ def snapshot(
     if is_server_url(store):
         raise RequestError("URL comes before STORE: claimlib snapshot redis://HOST:PORT ./store")
     settings = common.settings(snapshot=extent, mirror=limits, lock=lock)
-    reading = settings.snapshot.reading(url, server.password_file, server.ca_file)
+    reading = replace(
+        settings.snapshot.reading(url, server.password_file, server.ca_file),
+        needs_all_masters=False,
+    )
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)
     server_ids = reading.check()
@@ -186,6 +189,9 @@ def snapshot(
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
+    terminal.say(*(f"left as they were: {reason}" for reason in reply.masters_down))
+    if reply.masters_down:
+        raise typer.Exit(process.SOME_REFUSED)
 
 
 @command(

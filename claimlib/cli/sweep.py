@@ -91,6 +91,7 @@ def xautoclaim(
     from claimlib.commands.reply import GROUPS_COLUMNS
     from claimlib.commands.server_view import only_in_store
     from claimlib.commands.sweep_decision import refuse_unmatched
+    from claimlib.commands.sweep_request import chosen_groups
     from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
@@ -125,7 +126,9 @@ def xautoclaim(
         return
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
-        check_target(opened, "xautoclaim", run_id, access)
+        check_target(
+            *(opened, "xautoclaim", run_id, access, settings), partial(chosen_groups, request)
+        )
         reply = run_xautoclaim(
             opened,
             request,

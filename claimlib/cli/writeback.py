@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from claimlib.live.address import is_server_url
 if TYPE_CHECKING:
     from claimlib.commands.writeback import WritebackReply
     from claimlib.config.settings import Config
+    from claimlib.engine.relation import Relation
     from claimlib.live.access import ServerAccess
     from claimlib.runs import Progress
     from claimlib.store.tables import Store
@@ -101,21 +103,30 @@ def _max_age_ms(settings: Config) -> int:
 
 
 def check_target(
-    store: Store, command: str, run_id: str | None, access: ServerAccess | None
+    store: Store,
+    command: str,
+    run_id: str | None,
+    access: ServerAccess | None,
+    settings: Config,
+    chosen: Callable[[Relation], Relation],
 ) -> None:
     """Refuse a server to which the run cannot be written back, before the run begins.
 
     Args:
         access: the server, or None if the run is not written back.
+        chosen: returns those rows of the table groups that the run is for.
 
     Raises:
         SourceMismatchError, NotAMirrorError: the store does not mirror this server.
+        GuardError: a snapshot is too old.
     """
     from claimlib.commands.first_look import look_before_run
-    from claimlib.commands.writeback import check_server
+    from claimlib.commands.writeback import check_before_run
 
     if access is not None:
-        check = partial(check_server, server=access)
+        check = partial(
+            check_before_run, server=access, max_age_ms=_max_age_ms(settings), chosen=chosen
+        )
         look_before_run(store, command=command, run_id=run_id, check=check)
 
 

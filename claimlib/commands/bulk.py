@@ -13,8 +13,9 @@ from claimlib.commands.preconditions import (
     near,
     owners_of,
 )
+from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Executor, Relation, union_by_name
-from claimlib.plans import bulk, previous
+from claimlib.plans import assignment, bulk, previous
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import known_groups
@@ -22,6 +23,7 @@ from claimlib.plans.survey import without_duplicates
 from claimlib.runs import Begun, Decision
 from claimlib.schema import BUCKET_SQL, Kind
 from claimlib.semantics.model import Outcome
+from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
@@ -57,21 +59,29 @@ class BulkRequests:
         ids: `plans.bulk.named_ids` of them.
         kinds: the journal's kind for each outcome.
         looks: whether it matters if the streams still have the ids.
+        sharing: the consumers that share what is claimed.  None if each request names one.
     """
 
     requests: Relation
     ids: Relation
     kinds: Mapping[Outcome, Kind]
     looks: bool = True
+    sharing: Sharing | None = None
 
     @classmethod
     def of(
-        cls, requests: Relation, kinds: Mapping[Outcome, Kind], *, looks: bool = True
+        cls,
+        requests: Relation,
+        kinds: Mapping[Outcome, Kind],
+        *,
+        looks: bool = True,
+        sharing: Sharing | None = None,
     ) -> BulkRequests:
         """Return requests and the ids that they name."""
         # Few ids are computed once, and many once by the embedded engine.
         ids = bulk.named_ids(requests).reused().kept()
-        return cls(requests.select(*bulk.REQUEST).reused(), ids, kinds, looks=looks)
+        reused = requests.select(*bulk.REQUEST).reused()
+        return cls(reused, ids, kinds, looks=looks, sharing=sharing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +117,39 @@ def decide(
     """All journal rows of the requests, at pinned versions.  One row per requested group passes
     through the driver."""
     looked_at = _look(begun, bulk_requests, known)
+    recipients = None
     judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
+    if bulk_requests.sharing is not None:
+        targets = _shared(looked_at.groups, bulk_requests.sharing)
+        tables = map(begun.relation, ("consumers", "pending"))
+        recipients = assignment.recipients(targets, *tables).fetched()
+        judged = bulk.judged_by_recipients(judged, targets, recipients).fetched()
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
     looked_in = looked_at.entries if bulk_requests.looks else None
     decided = bulk.decisions(bulk.with_pending(ids, looked_at.pending, looked_in))
+    decided = bulk.distributed(decided, recipients)
     parts = [
         bulk.entry_rows(decided, accepted, looked_at.owners, bulk_requests.kinds),
         bulk.request_rows(bulk_requests.requests, judged),
     ]
     if bulk_requests.looks:
+        callers = accepted if recipients is None else bulk.of_accepted(recipients, judged)
         last_ids = bulk.last_id_rows(accepted)
         parts += [
             bulk.consumer_rows(accepted),
             last_ids,
             previous.consumer_rows(
-                accepted.distinct(*GROUP, "consumer"), begun.relation("consumers")
+                callers.distinct(*GROUP, "consumer"), begun.relation("consumers")
             ),
             previous.group_rows(last_ids.select(*GROUP), begun.relation("groups")),
         ]
     return Decided(judged, union_by_name(parts, JOURNAL_ROW))
+
+
+def _shared(groups: Relation, sharing: Sharing) -> Relation:
+    names = tuple(map(spell, sharing.consumers))
+    return assignment.shared(groups, names, sharing.active_within_ms).fetched()
 
 
 @dataclass(frozen=True, slots=True)

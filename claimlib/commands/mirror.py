@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,8 @@ from claimlib.errors import (
     VerificationError,
     VersionExpiredError,
 )
+from claimlib.live.batches import MasterDown
+from claimlib.live.cluster import slot_of
 from claimlib.local_rows import arrow_table
 from claimlib.plans import differences
 from claimlib.plans.differences import Comparison, Digest, Scope
@@ -37,16 +39,19 @@ from claimlib.runs.mirror import (
     NEW,
     REMOVED_KINDS,
     SMALL_TABLES,
+    TABLES_WRITTEN,
     digests_of,
     discard_landing,
     entries_in_scope,
     in_bucket,
     staged_entries,
     staged_pending,
+    without_streams,
 )
 from claimlib.schema import TABLES, Kind, quote_text
 from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import RemovalLimits
+from claimlib.semantics.names import unspell
 from claimlib.semantics.stream_life import StreamCounters
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
@@ -76,6 +81,8 @@ class Landing:
         counts: what else the report counts.
         would_explain: see `SourceState`.
         closing: see `SourceState`.
+        down: the masters of a cluster that did not answer.
+        left: journal rows with the stored streams of these masters; None if all answered.
     """
 
     uuid: str
@@ -87,6 +94,15 @@ class Landing:
     counts: Mapping[str, int] = field(default_factory=dict)
     would_explain: Mapping[str, str] = field(default_factory=dict)
     closing: Mapping[str, StreamCounters] = field(default_factory=dict)
+    down: tuple[MasterDown, ...] = ()
+    left: Relation | None = None
+
+    def stored(self, begun: Begun, table: str) -> Relation:
+        """Return the rows of a table that the landing may change, and few others."""
+        rows = begun.relation(table)
+        if table not in SMALL_TABLES:
+            rows = in_bucket(begun.store, rows, self.scope)
+        return without_streams(rows, self.left)
 
 
 def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
@@ -100,7 +116,30 @@ def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
         HashCollisionError: two names of the source and the store share a hash.
     """
     with discarded_on_error(begun.store, landing.uuid):
+        if landing.down:
+            landing = replace(landing, left=_left_streams(begun, landing))
         return _decide(begun, landing, limits)
+
+
+def _left_streams(begun: Begun, landing: Landing) -> Relation:
+    """Return journal rows: one per stored stream of a master that did not answer."""
+    masters = {slot: master.label for master in landing.down for slot in master.slots}
+    tables = (begun.relation(table).distinct("stream") for table in TABLES_WRITTEN)
+    stored = union_by_name(list(tables), {"stream": "STRING"})
+    requested = stored.where(landing.scope.has_stream()).distinct("stream").collect()
+    names = sorted(row["stream"] for row in requested)
+    owners = ((name, masters.get(slot_of(unspell(name)))) for name in names)
+    rows = [(str(Kind.STREAM_LEFT), name, master) for name, master in owners if master is not None]
+    return begun.store.rows("journal", rows, ["kind", "stream", "source"])
+
+
+def _masters_down(begun: Begun, landing: Landing) -> Relation:
+    """Return journal rows: one per master that did not answer."""
+    rows = [
+        (str(Kind.MASTER_DOWN), master.label, f"{len(master.slots):,} slots: {master.reason}")
+        for master in landing.down
+    ]
+    return begun.store.rows("journal", rows, ["kind", "source", "reason"])
 
 
 @contextmanager
@@ -171,6 +210,7 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
             *({**landing.small, "streams": streams}).values(),
             *(_removed(begun, landing, table) for table in SMALL_TABLES if survey.stored[table]),
             *(change.rows for change in changes.values() if change.rows is not None),
+            *([] if landing.left is None else [_masters_down(begun, landing), landing.left]),
         ],
         JOURNAL_ROW,
     )
@@ -215,11 +255,11 @@ class _Survey:
 def _surveyed(begun: Begun, landing: Landing) -> _Survey:
     """One query."""
     stored = {
-        table: begun.relation(table).where(_in_scope(landing.scope, table))
+        table: landing.stored(begun, table).where(_in_scope(landing.scope, table))
         for table in SMALL_TABLES
     }
     for table in ("pending", "entries"):
-        stored[table] = in_bucket(begun.store, begun.relation(table), landing.scope).limit(1)
+        stored[table] = landing.stored(begun, table).limit(1)
     sides = {
         "staged": {table: rows.select("0L AS run_seq") for table, rows in landing.small.items()},
         "stored": stored,
@@ -272,8 +312,7 @@ class _Changes:
 def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
     rows = staged_pending(begun.store, landing.uuid)
     claims = begun.relation("runs").where(f"command NOT IN ('{SNAPSHOT}', '{IMPORT}')")
-    pending = in_bucket(begun.store, begun.relation("pending"), landing.scope)
-    stored = pending.where(landing.scope.has_group())
+    stored = landing.stored(begun, "pending").where(landing.scope.has_group())
     with_claims = stored.sql(
         "SELECT * FROM {this} AS this LEFT JOIN"
         " (SELECT run_seq, true AS is_claim FROM {claims} AS claims) AS claims USING (run_seq)",
@@ -283,7 +322,7 @@ def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
 
 
 def _entry_changes(begun: Begun, landing: Landing) -> _Changes:
-    entries = in_bucket(begun.store, begun.relation("entries"), landing.scope)
+    entries = landing.stored(begun, "entries")
     rows = staged_entries(begun.store, landing.uuid)
     stored = entries_in_scope(entries, _bounds(begun.store, landing), landing.scope)
     return _changes(differences.ENTRIES, rows, differences.with_known_absence(stored))
@@ -336,7 +375,7 @@ def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
 
 def _removed(begun: Begun, landing: Landing, table: str) -> Relation:
     """Return the journal rows of the rows of a small table that the source no longer has."""
-    stored = begun.relation(table).where(_in_scope(landing.scope, table))
+    stored = landing.stored(begun, table).where(_in_scope(landing.scope, table))
     gone = lacking(table, stored, landing.small[table])
     return gone.select(
         f"'{REMOVED_KINDS[table]}' AS kind",
@@ -375,7 +414,7 @@ def _refuse_empty(
             tables=stored,
         )
     globs = (landing.scope.stream_glob, landing.scope.group_glob)
-    if globs != ("*", "*"):
+    if globs != ("*", "*") and landing.left is None:
         there = groups_like(begun.relation("groups"), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -125,11 +126,14 @@ def list_runs(store: Store, limit: int | None = None) -> RunList:
     return RunList(tuple(map(FinishedRun.of, newest)), total, unfinished)
 
 
-def find_run(store: Store, name: str) -> FinishedRun:
+def find_run(store: Store, name: str, preferred: Collection[str] = ()) -> FinishedRun:
     """Return a finished run by its number (`7`), its key (`xautoclaim:nightly-1`), or its run id
     alone (`nightly-1`).
 
     A number or a key comes before a run id.
+
+    Args:
+        preferred: commands whose runs come first if runs of several commands have this run id.
 
     Raises:
         RequestError: no finished run has this name, or runs of several commands have this run id.
@@ -137,6 +141,7 @@ def find_run(store: Store, name: str) -> FinishedRun:
     if not name.strip():
         raise RequestError.of_empty("the name of the run", "name one", run=name)
     runs = _runs_named(store, name) if is_utf8(name) else []
+    runs = [run for run in runs if run.command in preferred] or runs
     if len(runs) > 1:
         keys = ", ".join(f"{run.key} (run {run.run_seq})" for run in runs)
         raise RequestError(

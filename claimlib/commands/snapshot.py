@@ -32,9 +32,10 @@ from claimlib.live.batches import Batch, SourceOpened
 from claimlib.plans.differences import Scope, left_alone
 from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun, Decision, FinishedRun, Phase, Progress, run, silent
-from claimlib.runs.journal import ServerIdentity, ServerProof
+from claimlib.runs.journal import ServerIdentity, ServerProof, rows_of
 from claimlib.runs.maintenance import COMMAND as MAINTAIN
 from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
+from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.names import glob_pattern, unspell
@@ -98,10 +99,14 @@ class SnapshotReply:
             replication_changed (1: the server's run id, or its replication id, is another one than
             that of the last snapshot), removed_unexplained (removed rows of pending and entries
             that the server does not explain; missing: none), same_run_id or same_replication_id
-            (1: this proved that a server under another name is the one that was read before).
+            (1: this proved that a server under another name is the one that was read before),
+            master_down and stream_left (masters that did not answer, and streams of the store that
+            were left as they are because of it).
         streams: the streams that were removed, or replaced by others of the same name.
         former_source: the name of the server at the snapshot before, if a proof was needed that
             this is the same server; else None.
+        masters_down: for each master of the cluster that did not answer its number of slots and
+            the error.  Its streams are as they were at their last snapshot.
     """
 
     run_id: str
@@ -111,6 +116,7 @@ class SnapshotReply:
     counts: Mapping[str, int]
     streams: NamedStreams = field(default_factory=NamedStreams)
     former_source: str | None = None
+    masters_down: tuple[str, ...] = ()
 
 
 Spans = Mapping[bytes, tuple[StreamId, StreamId]]
@@ -163,7 +169,15 @@ def snapshot(
         counts=finished.counts,
         former_source=_former_source(store, finished),
         streams=named_streams(store, finished),
+        masters_down=_masters_down(store, finished),
     )
+
+
+def _masters_down(store: Store, finished: FinishedRun) -> tuple[str, ...]:
+    if not finished.counts.get(Kind.MASTER_DOWN):
+        return ()
+    rows = rows_of(store, finished.run_seq, Kind.MASTER_DOWN).order_by("source").collect()
+    return tuple(row["reason"] for row in rows)
 
 
 def _former_source(store: Store, finished: FinishedRun) -> str | None:
@@ -216,8 +230,11 @@ class _Reader:
             proof = self._proof(begun, last, pages.server)
             landing = pages.finish()
         self.first_ms = pages.first_ms
-        counts = {**landing.counts, **_unlike(begun, landing.server), **proof}
-        return replace(landing, counts=counts)
+        before = last_snapshot(begun.relation("runs"))
+        read_before = ServerIdentity() if before is None else before.server
+        server = landing.server.with_missing(read_before, len(landing.down))
+        counts = {**landing.counts, **_unlike(read_before, server), **proof}
+        return replace(landing, counts=counts, server=server)
 
     def _proof(
         self, begun: Begun, last: LastSnapshot | None, server: ServerIdentity
@@ -253,11 +270,9 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
     }
 
 
-def _unlike(begun: Begun, server: ServerIdentity) -> dict[str, int]:
+def _unlike(last: ServerIdentity, server: ServerIdentity) -> dict[str, int]:
     """Whether the server is another process, or continues another history, than that of the last
     snapshot; what is not known is not another one."""
-    snapshot = last_snapshot(begun.relation("runs"))
-    last = ServerIdentity() if snapshot is None else snapshot.server
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
     changed = zip(OTHER_SERVER, pairs, strict=True)
     return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}

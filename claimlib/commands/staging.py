@@ -22,6 +22,7 @@ from claimlib.live.batches import (
     Fields,
     GroupDone,
     GroupGone,
+    MasterDown,
     PendingPage,
     SourceDone,
     SourceOpened,
@@ -87,6 +88,7 @@ class PageWriter:
         self._read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
         self._streams: list[StreamDone] = []
+        self._down: list[MasterDown] = []
 
     @property
     def first_ms(self) -> int:
@@ -118,12 +120,15 @@ class PageWriter:
             case StreamGone():
                 self._groups = [group for group in self._groups if group.stream != batch.stream]
                 self._void(batch.stream)
-            case SourceOpened() | SourceDone():
+            case SourceOpened() | MasterDown() | SourceDone():
                 self._add_source(batch)
         if self._pending.rows + self._entries.rows >= MAX_ROWS or self._bytes >= MAX_BYTES:
             self.flush()
 
-    def _add_source(self, batch: SourceOpened | SourceDone) -> None:
+    def _add_source(self, batch: SourceOpened | MasterDown | SourceDone) -> None:
+        if isinstance(batch, MasterDown):
+            self._down.append(batch)
+            return
         if isinstance(batch, SourceOpened):
             self.server = ServerIdentity(
                 batch.run_id, batch.replication_id, batch.former_replication_id
@@ -160,6 +165,7 @@ class PageWriter:
             rows=(pending, entries),
             server=self.server,
             counts=self._counts,
+            down=tuple(self._down),
             closing={
                 spell(stream.stream): stream.closing
                 for stream in self._streams

@@ -26,6 +26,7 @@ from claimlib.commands.reply import Reply
 from claimlib.commands.sweep_request import (
     Policy,
     SweepRequest,
+    chosen_groups,
     is_for_all,
     may_page,
     may_resume,
@@ -304,9 +305,9 @@ def refuse_unmatched(begun: Begun, request: Sequence[SweepRequest]) -> None:
     """Raise RequestError if the globs match no group of the store."""
     if is_for_all(request):
         return
-    is_matched = requests.matched_by([part.rule() for part in request])
     # The sweep itself refuses a group that is only in `pending`, and names it.
-    if all(begun.relation(table).where(is_matched).is_empty() for table in ("groups", "pending")):
+    tables = map(begun.relation, ("groups", "pending"))
+    if all(chosen_groups(request, table).is_empty() for table in tables):
         _refuse_no_match(begun, request)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import requests
 from claimlib.plans.requests import Rule, guard_values
 from claimlib.semantics.ids import to_bigint
-from claimlib.semantics.model import MAX_I64, AutoclaimRequest, parse_cursor
+from claimlib.semantics.model import AutoclaimRequest, parse_cursor
 from claimlib.semantics.names import glob_pattern, spell
 
 
@@ -59,29 +59,13 @@ class SweepRequest:
         return () if self.active_within_ms is not None else (self.autoclaim.consumer, *self.others)
 
     def _check_assignment(self) -> None:
-        repeated = [name for name, number in Counter(self.consumers).items() if number > 1]
-        if repeated:
-            raise RequestError(
-                f"--consumer names {spell(repeated[0])} twice: name each consumer once",
-                option="consumer",
-            )
+        is_named = self.active_within_ms is None or self.autoclaim.consumer or self.others
+        named = (self.autoclaim.consumer, *self.others) if is_named else ()
+        Sharing(named, self.active_within_ms)
         if self.autoclaim.guards.parking_consumer in self.others:
             raise RequestError(
                 "parking_consumer and consumer must be different consumers",
                 field="parking_consumer",
-            )
-        if self.active_within_ms is None:
-            return
-        if self.others or self.autoclaim.consumer:
-            raise RequestError(
-                "--consumer and --assign both choose the consumers: give only one of them",
-                option="assign",
-            )
-        if not 1 <= self.active_within_ms <= MAX_I64:
-            raise RequestError(
-                f"--assign live needs a time of 1 ms or more, not {self.active_within_ms} ms: give"
-                " one, as in --assign live:15m, or raise --min-idle",
-                field="active_within_ms",
             )
 
     def as_json(self) -> dict[str, object]:
@@ -161,6 +145,11 @@ def as_json(request: Policy) -> dict[str, object]:
     if len(request) == 1:
         return request[0].as_json()
     return {"policy": [part.as_json() for part in request]}
+
+
+def chosen_groups(request: Sequence[SweepRequest], groups: Relation) -> Relation:
+    """Return the rows of a table with groups whose names match a request."""
+    return groups.where(requests.matched_by([part.rule() for part in request]))
 
 
 def scope(request: Policy) -> frozenset[tuple[str, str]] | None:

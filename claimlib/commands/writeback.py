@@ -165,18 +165,47 @@ def writeback(
     return _reply(store, done, finished)
 
 
-def check_server(begun: Begun, server: ServerAccess) -> None:
-    """Refuse a server to which runs of a store cannot be written back.
+def check_before_run(
+    begun: Begun,
+    server: ServerAccess,
+    max_age_ms: int,
+    chosen: Callable[[Relation], Relation],
+) -> None:
+    """Refuse a server to which a run that begins now could not be written back.
+
+    Args:
+        max_age_ms: see `writeback`.
+        chosen: returns those rows of the table groups that the run is for.
 
     Raises:
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
         RequestError: it is a replica.
+        GuardError: the snapshot of a group is too old, and entries of the group are pending.
         SourceError: it cannot be reached.
     """
     last = _checked_snapshot(begun)
+    groups = chosen(begun.relation("groups")).select(*GROUP, "snapshot_ms").fetched()
     with server.open() as servers:
         for source in servers.nodes:
             _check_server(begun, last, source)
+        remedy = "Nothing was done. Take a new snapshot first"
+        ages = _Ages(servers, _clocks(servers), max_age_ms, remedy)
+        try:
+            ages.check(groups)
+        except GuardError:  # the run may not concern this group
+            ages.check(_with_pending(groups, begun.relation("pending")))
+
+
+def _clocks(servers: Servers) -> dict[Source, int]:
+    return {source: time_ms(source.call("TIME")) for source in servers.nodes}
+
+
+def _with_pending(groups: Relation, pending: Relation) -> Relation:
+    return groups.sql(
+        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {pending} AS pending"
+        f" USING ({', '.join(GROUP)})",
+        pending=pending.select(*GROUP),
+    )
 
 
 def find_written(store: Store, run_name: str) -> FinishedRun:
@@ -185,7 +214,7 @@ def find_written(store: Store, run_name: str) -> FinishedRun:
     Raises:
         RequestError: there is none, or it is no run that claims.
     """
-    finished = find_run(store, run_name)
+    finished = find_run(store, run_name, _COMMANDS)
     if finished.command not in _COMMANDS:
         raise RequestError(
             f"run {finished.key} cannot be written back: only {', '.join(_COMMANDS[:-1])} and"
@@ -323,7 +352,7 @@ class _Writing:
             [decided.distinct(*GROUP), retired.select(*GROUP)],
             {name: JOURNAL_ROW[name] for name in GROUP},
         ).fetched()
-        clocks = {source: time_ms(source.call("TIME")) for source in servers.nodes}
+        clocks = _clocks(servers)
         self._check_snapshots(begun, of_run, servers, clocks)
         at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
         read = sources_of_groups(at)
@@ -355,41 +384,11 @@ class _Writing:
             f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
             groups=begun.relation("groups").select(*GROUP, "snapshot_ms"),
         )
-        oldest: dict[Source, Record] = {}
-        for row in groups.order_by("snapshot_ms", *GROUP).collect():
-            oldest.setdefault(servers.source_of(unspell(row["stream"])), row)
-        for source, row in oldest.items():
-            self._check_age(source, clocks[source], row)
-
-    def _check_age(self, source: Source, at_ms: int, oldest: Record) -> None:
-        """Raise GuardError if the oldest snapshot of a group of a server is too old.
-
-        Args:
-            at_ms: the time of this server.
-        """
-        name = f"{oldest['stream']} / {oldest['consumer_group']}"
-        if oldest["snapshot_ms"] is None:
-            raise GuardError(
-                f"{name} has no snapshot time, so it is unknown which entries changed since."
-                f" Nothing was sent. {self._remedy()}",
-                run=self.finished.key,
-            )
-        age_ms = at_ms - oldest["snapshot_ms"]
-        if age_ms < 0:
-            raise GuardError(
-                f"the clock of {source.label} is {format_duration_ms(-age_ms)} behind the"
-                f" snapshot time of {name}, so it is unknown which entries changed since. Nothing"
-                f" was sent. {self._remedy()}",
-                run=self.finished.key,
-            )
-        if age_ms > self.max_age_ms:
-            raise GuardError(
-                f"the snapshot of {name} is {format_duration_ms(age_ms // 1000 * 1000)} old, more"
-                f" than --max-age {format_duration_ms(self.max_age_ms)}. Nothing was sent."
-                f" {self._remedy()}, or raise --max-age",
-                run=self.finished.key,
-                age_ms=age_ms,
-            )
+        remedy = (
+            "Nothing was sent. Take a new snapshot, run the"
+            f" {self.finished.command} again, and write that back"
+        )
+        _Ages(servers, clocks, self.max_age_ms, remedy).check(groups)
 
     def _refuse_newer_snapshot(self, begun: Begun, of_run: Relation) -> None:
         """Raise GuardError if a group of the run was read from the server again since the run."""
@@ -412,9 +411,6 @@ class _Writing:
                 f" Nothing was sent. Run the {self.finished.command} again, and write that back",
                 run=self.finished.key,
             )
-
-    def _remedy(self) -> str:
-        return f"Take a new snapshot, run the {self.finished.command} again, and write that back"
 
     def _written(self, servers: Servers, entries: Relation) -> Relation:
         """Send the entries, and return them with `outcome` and `moved_ms`."""
@@ -439,6 +435,58 @@ class _Writing:
                 source=error.fields.get("source", self.server.label),
             ) from error
         return Relation(entries.engine, Rows(pa.concat_tables(written)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """Check the ages of the snapshots of groups.
+
+    Attributes:
+        clocks: the time of each server.
+        remedy: what was not done, and what to do, for the messages.
+    """
+
+    servers: Servers
+    clocks: Mapping[Source, int]
+    max_age_ms: int
+    remedy: str
+
+    def check(self, groups: Relation) -> None:
+        """Raise GuardError if the snapshot of a group is too old.
+
+        Args:
+            groups: stream, consumer_group and snapshot_ms.
+        """
+        oldest: dict[Source, Record] = {}
+        for row in groups.order_by("snapshot_ms", *GROUP).collect():
+            oldest.setdefault(self.servers.source_of(unspell(row["stream"])), row)
+        for source, row in oldest.items():
+            self._check(source, row)
+
+    def _check(self, source: Source, oldest: Record) -> None:
+        name = f"{oldest['stream']} / {oldest['consumer_group']}"
+        if oldest["snapshot_ms"] is None:
+            raise GuardError(
+                f"{name} has no snapshot time, so it is unknown which entries changed since."
+                f" {self.remedy}",
+                group=name,
+            )
+        age_ms = self.clocks[source] - oldest["snapshot_ms"]
+        if age_ms < 0:
+            raise GuardError(
+                f"the clock of {source.label} is {format_duration_ms(-age_ms)} behind the"
+                f" snapshot time of {name}, so it is unknown which entries changed since."
+                f" {self.remedy}",
+                group=name,
+            )
+        if age_ms > self.max_age_ms:
+            raise GuardError(
+                f"the snapshot of {name} is {format_duration_ms(age_ms // 1000 * 1000)} old, more"
+                f" than --max-age {format_duration_ms(self.max_age_ms)}. {self.remedy}, or raise"
+                " --max-age",
+                group=name,
+                age_ms=age_ms,
+            )
 
 
 _SAME = (*GROUP, *plan.BATCH)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from claimlib.commands.bulk import BulkRequests, decide, known, table_of
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.reply import Call, answer
+from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
 from claimlib.plans import bulk
-from claimlib.plans.bulk import CLAIMS
+from claimlib.plans.bulk import CLAIM_COLUMNS, CLAIMS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
@@ -46,6 +46,7 @@ def xclaim(
     store: Store,
     requests: Sequence[NamedClaim] | Relation | DataFrame,
     *,
+    sharing: Sharing | None = None,
     run_id: str | None = None,
     now_ms: int | None = None,
     dry_run: bool = False,
@@ -64,26 +65,42 @@ def xclaim(
         requests: in their order; or a table (a DataFrame or a relation) with one row per request
             and the columns of `plans.bulk.CLAIM_COLUMNS`, done in the order of `request`.  A table
             must give the same rows whenever it is read.
+        sharing: the consumers that share what is claimed in each group.  The consumers of the
+            requests then get nothing.  A group without a live consumer is refused, too.
         run_id: the key of the run together with the command; the same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
         dry_run: decide and show, and write nothing.
         progress: told each phase as it begins, and again with each new detail.
 
     Raises:
-        RequestError: a request cannot be used; then none of them is done.
+        RequestError: a request cannot be used, or one with `sharing` has a last id; then none of
+            them is done.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
     checked = CLAIMS.checked(table_of(store, requests, claim_table))
+    if sharing is not None:
+        if not checked.where("last_id IS NOT NULL").is_empty():
+            raise RequestError(
+                "--lastid cannot be combined with several consumers: raise the last delivered id by"
+                " a request with one CONSUMER",
+                option="lastid",
+            )
+        others = (name for name in CLAIM_COLUMNS if name != "consumer")
+        checked = checked.select(*others, "CAST(NULL AS STRING) AS consumer")
 
     def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
-        bulk_requests = BulkRequests.of(bulk.claims(checked, groups, now_ms), bulk.KINDS)
+        claims = bulk.claims(checked, groups, now_ms)
+        bulk_requests = BulkRequests.of(claims, bulk.KINDS, sharing=sharing)
         return decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates).decision()
 
+    def as_json() -> dict[str, object]:
+        return {**CLAIMS.fingerprint(checked), **({} if sharing is None else sharing.as_json())}
+
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(BulkReply, store, COMMAND, partial(CLAIMS.fingerprint, checked), decided, call)
+    return answer(BulkReply, store, COMMAND, as_json, decided, call)
 
 
 def claim_table(engine: Executor, claims: Sequence[NamedClaim]) -> Relation:

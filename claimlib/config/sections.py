@@ -143,8 +143,12 @@ def _names(value: object) -> tuple[bytes, ...]:
     return tuple(map(_name, names))
 
 
-def _live_ms(value: object) -> int:
-    """Return the duration of `live:DURATION`, or 0 for `live` without a duration."""
+def live_ms(value: object) -> int:
+    """Return the duration of `live:DURATION`, or 0 for `live` without a duration.
+
+    Raises:
+        ValueError: it is another text.
+    """
     word, has_duration, duration = str(value).partition(":")
     if word != "live":
         raise ValueError("must be live or live:DURATION, as in live:5m")
@@ -193,7 +197,7 @@ _Wait = Annotated[int | None, BeforeValidator(_wait_ms)]
 _Name = Annotated[bytes | None, BeforeValidator(_name)]
 # A variable contains one name, which is not parsed, because a name may look like JSON.
 _Names = Annotated[tuple[bytes, ...] | None, BeforeValidator(_names), NoDecode]
-_Live = Annotated[int | None, BeforeValidator(_live_ms)]
+_Live = Annotated[int | None, BeforeValidator(live_ms)]
 _Number = Annotated[float, BeforeValidator(_number)]
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Limit = Annotated[_Whole, Field(ge=0, le=MAX_I64)]

@@ -45,6 +45,8 @@ class ServerAccess:
         password_file: read once, by the first connection.  None means the environment variable
             REDIS_PASSWORD, if it is set.
         ca_file: certificates to trust for TLS besides the system's.  None means no others.
+        needs_all_masters: False to go on without masters of a cluster that do not answer.  A
+            snapshot then leaves their streams as they are.
 
     Examples:
         >>> ServerAccess("redis://localhost:6379/0").label
@@ -56,6 +58,7 @@ class ServerAccess:
     max_latency_ms: int | None = None
     password_file: Path | None = None
     ca_file: Path | None = None
+    needs_all_masters: bool = True
     _password: _Password = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class ServerAccess:
         try:
             return open_servers(
                 self.url,
+                needs_all_masters=self.needs_all_masters,
                 password=self._password(),
                 ca_file=self.ca_file,
                 max_commands_per_second=self.max_commands_per_second,

@@ -5,7 +5,7 @@ milliseconds since the epoch on the server's clock.
 
 The batches come in this order, and no two streams' batches mix:
 
-    before all else:          SourceOpened
+    before all else:          SourceOpened, MasterDown*
     for each matching stream:
       for each matching group:  PendingPage*  then  GroupDone | GroupGone
       then                      EntryPage*    then  StreamDone | StreamGone
@@ -81,6 +81,21 @@ class SourceOpened:
     run_id: str | None
     replication_id: str | None
     former_replication_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MasterDown:
+    """Name a master of a cluster that does not answer.  Its streams are not read.
+
+    Attributes:
+        label: `host:port/db`.
+        reason: the error of the connection.
+        slots: the numbers of its slots.
+    """
+
+    label: str
+    reason: str
+    slots: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +202,7 @@ class SourceDone:
 
 Batch = (
     SourceOpened
+    | MasterDown
     | PendingPage
     | GroupDone
     | GroupGone

@@ -8,13 +8,17 @@ The masters are those that the cluster had when it was opened, because their ids
 those of the last snapshot.  A slot that moves to another node is an error, and so is a slot without
 a master.  Otherwise their streams would count as removed.
 
+A snapshot can leave out masters that do not answer.  It needs the views of more than half of the
+masters, because the others may not know of a failover.  No slot may be moving, because a key may
+then be on the master that does not answer, although another one has its slot.
+
 Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES,
 CLUSTER SETSLOT and SENTINEL GET-MASTER-ADDR-BY-NAME.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import astuple, replace
 from itertools import chain
@@ -22,7 +26,7 @@ from typing import NamedTuple, Self, Unpack
 
 from claimlib.errors import AuthenticationFailedError, RequestError, SourceUnreachableError
 from claimlib.live.address import Address, parse_address
-from claimlib.live.batches import SourceOpened
+from claimlib.live.batches import MasterDown, SourceOpened
 from claimlib.live.connection import ConnectOptions, Source, connect, open_source
 from claimlib.live.replies import understood
 from claimlib.live.server import CLUSTER, SlotMap
@@ -38,11 +42,19 @@ class Cluster:
         label: the node by which the cluster was opened.
     """
 
-    def __init__(self, label: str, sources: Mapping[str, Source], opened: ExitStack) -> None:
+    def __init__(
+        self,
+        label: str,
+        sources: Mapping[str, Source],
+        opened: ExitStack,
+        errors: Mapping[str, SourceUnreachableError] | None = None,
+    ) -> None:
+        """Hold the masters by their ids, and the errors of those that do not answer."""
         self.label = label
         self._sources = sources
         self._opened = opened
-        self._by_slot: list[Source] = []
+        self._errors = errors or {}
+        self._by_slot: list[str] = []
 
     def __enter__(self) -> Self:
         return self
@@ -52,8 +64,19 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[Source, ...]:
-        """Return the masters."""
+        """Return the masters that answer."""
         return tuple(self._sources.values())
+
+    @property
+    def down(self) -> tuple[MasterDown, ...]:
+        """Return the masters that do not answer."""
+        return tuple(
+            MasterDown(str(error.fields["source"]), error.message, self._slots_of(id_))
+            for id_, error in self._errors.items()
+        )
+
+    def _slots_of(self, id_: str) -> frozenset[int]:
+        return frozenset(slot for slot, owner in enumerate(self._by_slot) if owner == id_)
 
     @property
     def commands_sent(self) -> int:
@@ -72,31 +95,57 @@ class Cluster:
     @property
     def slots(self) -> dict[Source, int]:
         """Return the number of slots of each master."""
-        return {source: self._by_slot.count(source) for source in self.nodes}
+        return {source: self._by_slot.count(id_) for id_, source in self._sources.items()}
 
     def slot_map(self) -> SlotMap:
         """Ask the masters for their slots, and keep the answer for `source_of`.
 
         Raises:
-            SourceUnreachableError: a slot has no master, or a master that was not opened.
+            SourceUnreachableError: a slot has no master, or a master that was not opened.  A master
+                does not answer, and so the masters that answer may not have all other streams.
             SourceError: see `Source.call`.
         """
         views = [node for source in self.nodes for node in _nodes(source)]
         owners: dict[int, _Node] = {}
         for node in sorted(views, key=lambda node: node.epoch):
             owners.update(dict.fromkeys(node.slots(), node))
+        known = self._sources.keys() | self._errors.keys()
         for slot in range(_SLOTS):
-            if slot not in owners or owners[slot].id not in self._sources:
+            if slot not in owners or owners[slot].id not in known:
                 raise self._without_master(slot, owners.get(slot))
-        self._by_slot = [self._sources[owners[slot].id] for slot in range(_SLOTS)]
+        before, by_slot = self._by_slot, [owners[slot].id for slot in range(_SLOTS)]
+        self._by_slot = by_slot
         nodes = frozenset((node.id, node.epoch, node.ranges) for node in views)
-        return SlotMap(nodes, is_moving=any(node.is_moving for node in views))
+        slot_map = SlotMap(nodes, is_moving=any(node.is_moving for node in views))
+        if self._errors:
+            self._check_certain(before or by_slot, is_moving=slot_map.is_moving)
+        return slot_map
+
+    def _check_certain(self, before: Sequence[str], *, is_moving: bool) -> None:
+        """Raise the error of a master that does not answer, unless its slots are certain.
+
+        Args:
+            before: the owners of the slots when the cluster was opened.
+        """
+        masters = set(self._by_slot)
+        is_minority = 2 * len(masters & self._errors.keys()) >= len(masters)
+        has_changed = any(
+            old != new and {old, new} & self._errors.keys()
+            for old, new in zip(before, self._by_slot, strict=True)
+        )
+        if is_moving or is_minority or has_changed:
+            raise next(iter(self._errors.values()))
 
     def source_of(self, stream: bytes) -> Source:
-        """Return the master that has the slot of a stream."""
-        from redis.crc import key_slot
+        """Return the master that has the slot of a stream.
 
-        return self._by_slot[key_slot(stream)]
+        Raises:
+            SourceUnreachableError: this master does not answer.
+        """
+        id_ = self._by_slot[slot_of(stream)]
+        if id_ in self._errors:
+            raise self._errors[id_]
+        return self._sources[id_]
 
     def _without_master(self, slot: int, owner: _Node | None) -> SourceUnreachableError:
         reason = (
@@ -109,15 +158,25 @@ class Cluster:
         )
 
 
+def slot_of(stream: bytes) -> int:
+    """Return the slot of a stream, from 0."""
+    from redis.crc import key_slot
+
+    return key_slot(stream)
+
+
 Servers = Source | Cluster
 """One server that has all streams, or several that each have some."""
 
 
-def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
+def open_servers(
+    url: str, *, needs_all_masters: bool = True, **options: Unpack[ConnectOptions]
+) -> Servers:
     """Open the server of a URL, or all masters of a cluster if it is one of its nodes.
 
     Args:
         url: a URL for `connect`, or that of a sentinel (`address.parse_address`).
+        needs_all_masters: False to open a cluster although masters do not answer (`Cluster.down`).
         options: those of `connect`.  The pace applies to each master.
 
     Raises:
@@ -127,7 +186,7 @@ def open_servers(url: str, **options: Unpack[ConnectOptions]) -> Servers:
     address = master_address(url, **options)
     source = open_source(address.url, **options)
     if source.server.mode == CLUSTER:
-        return _opened_cluster(source, options)
+        return _opened_cluster(source, options, needs_all_masters=needs_all_masters)
     if source.server.is_replica and parse_address(url).master is not None:
         source.close()
         raise SourceUnreachableError(
@@ -168,18 +227,23 @@ def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
         return address.at(host.decode(), int(port))
 
 
-def _opened_cluster(entry: Source, options: ConnectOptions) -> Cluster:
+def _opened_cluster(entry: Source, options: ConnectOptions, *, needs_all_masters: bool) -> Cluster:
     with ExitStack() as opened:
         opened.enter_context(entry)
-        sources = {}
+        sources, errors = {}, {}
         for node in _nodes(entry):
             if node.is_self and not entry.server.is_replica:
                 sources[node.id] = entry
             elif node.may_have_keys:
                 host = node.hostname if entry.address.tls and node.hostname else node.host
                 address = entry.address.at(host, node.port)
-                sources[node.id] = opened.enter_context(open_source(address.url, **options))
-        cluster = Cluster(entry.label, sources, opened.pop_all())
+                try:
+                    sources[node.id] = opened.enter_context(open_source(address.url, **options))
+                except SourceUnreachableError as error:
+                    if needs_all_masters:
+                        raise
+                    errors[node.id] = error
+        cluster = Cluster(entry.label, sources, opened.pop_all(), errors)
         opened.push(cluster)
         cluster.slot_map()
         opened.pop_all()

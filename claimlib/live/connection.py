@@ -53,7 +53,7 @@ from claimlib.live.tls import (
 from claimlib.places import shown_path
 
 if TYPE_CHECKING:
-    from claimlib.live.batches import SourceOpened
+    from claimlib.live.batches import MasterDown, SourceOpened
     from claimlib.live.faults import Word
 
 __all__ = [
@@ -128,6 +128,11 @@ class Source:
     def nodes(self) -> tuple[Source, ...]:
         """Return all servers: this one."""
         return (self,)
+
+    @property
+    def down(self) -> tuple[MasterDown, ...]:
+        """Return the masters that do not answer: none."""
+        return ()
 
     @property
     def ids(self) -> SourceOpened:

@@ -1,8 +1,8 @@
 """Read a Redis or Valkey server with Spark: the data sources `redis_pending` and `redis_entries`.
 
-Neither source writes to the server.  Each partition is one stream.  A Python worker reads it over
-its own connection, so executors read several streams at the same time.  In a cluster, a worker
-reads from the master that has the stream's slot.
+Neither source writes to the server.  Each partition is one stream, or a range of its ids.  A Python
+worker reads it over its own connection, so executors read several partitions at the same time.  In
+a cluster, a worker reads from the master that has the stream's slot.
 
 Source: the Python Data Source API of Spark 4.
 """
@@ -21,10 +21,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from claimlib.errors import RequestError, SourceUnreachableError
 from claimlib.live.access import ServerAccess
 from claimlib.live.batches import EntryPage, GroupGone, PendingPage, StreamGone
+from claimlib.live.cluster import Servers
 from claimlib.live.connection import DEFAULT_COMMANDS_PER_SECOND
-from claimlib.live.reader import read_stream, stream_names
+from claimlib.live.pending_ids import Span
+from claimlib.live.reader import pending_summary, read_stream, stream_names
 from claimlib.schema import ENTRIES, PENDING, Table
-from claimlib.semantics.ids import to_bigint
+from claimlib.semantics.ids import MAX_U64, StreamId, to_bigint
 from claimlib.semantics.names import spell
 
 _OPTIONS = {
@@ -34,6 +36,7 @@ _OPTIONS = {
     "password_file": "a file on the driver and on each executor; default: variable REDIS_PASSWORD",
     "ca_file": "certificates to trust for TLS; a file on the driver and on each executor",
     "max_commands_per_second": "the limit of each partition",
+    "pending_per_partition": "about so many pending entries; default: one partition per stream",
 }
 _PENDING_COLUMNS = (
     *("stream", "consumer_group", "id_ms", "id_seq"),
@@ -49,7 +52,8 @@ def register_redis_sources(spark: SparkSession) -> None:
     snapshot reads.  `redis_entries` has one row per stream entry between the first and the last
     pending id of the stream.  Only pending entries have a payload.
 
-    Options: url (required), stream, group, password_file, ca_file, max_commands_per_second.
+    Options: url (required), stream, group, password_file, ca_file, max_commands_per_second,
+    pending_per_partition.
     """
     for source in (RedisPendingSource, RedisEntriesSource):
         spark.dataSource.register(source)
@@ -57,9 +61,28 @@ def register_redis_sources(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _StreamPartition(InputPartition):
-    """Name the stream that a partition reads."""
+    """Name the stream that a partition reads.
+
+    Attributes:
+        span: the first and the last id; None means the whole stream.
+    """
 
     stream: bytes
+    span: Span | None = None
+
+
+def split(span: Span, number: int) -> list[Span]:
+    """Return ranges of ids with equal times that cover a span.
+
+    There is at most one for each millisecond.
+    """
+    first, last = span
+    width_ms = last.ms - first.ms + 1
+    number = min(number, width_ms)
+    starts = [first.ms + width_ms * n // number for n in range(1, number)]
+    lows = [first, *(StreamId(ms, 0) for ms in starts)]
+    highs = [*(StreamId(ms - 1, MAX_U64) for ms in starts), last]
+    return list(zip(lows, highs, strict=True))
 
 
 class _StreamReader(DataSourceReader):
@@ -71,10 +94,18 @@ class _StreamReader(DataSourceReader):
         self._is_pending = table is PENDING
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition per stream."""
+        """Return one partition per stream, or several if `pending_per_partition` is given."""
         with self._access().open() as servers:
             names = sorted(stream_names(servers, self._options.get("stream", "*")))
-        return [_StreamPartition(name) for name in names]
+            spans = {name: self._spans(servers, name) for name in names}
+        return [_StreamPartition(name, span) for name in names for span in spans[name]]
+
+    def _spans(self, servers: Servers, stream: bytes) -> Sequence[Span | None]:
+        most = self._options.get("pending_per_partition")
+        if most is None:
+            return [None]
+        number, span = pending_summary(servers, stream, self._options.get("group", "*"))
+        return [None] if span is None else split(span, -(-number // int(most)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a stream, one record batch per page."""
@@ -88,6 +119,7 @@ class _StreamReader(DataSourceReader):
                 stream_glob=self._options.get("stream", "*"),
                 group_glob=groups,
                 fields=not self._is_pending,
+                span=partition.span,
             )
             for batch in batches:
                 if isinstance(batch, StreamGone | GroupGone):
@@ -171,6 +203,12 @@ class _RedisSource(DataSource):
                 f"unknown option {unknown[0]} of {self.name()}. The options are"
                 f" {', '.join(_OPTIONS)}",
                 option=unknown[0],
+            )
+        most = options.get("pending_per_partition", "1")
+        if not most.isdecimal() or int(most) == 0:
+            raise RequestError(
+                f"pending_per_partition of {self.name()} must be a number from 1, not {most}",
+                option="pending_per_partition",
             )
         if "url" not in options:
             raise RequestError(f"{self.name()} needs the option url: {_OPTIONS['url']}")

@@ -29,7 +29,7 @@ a stream moves between two SCANs, no master or two masters may name it.  So if t
 changed meanwhile, all masters are searched again for streams that were not read yet.  If slots are
 being moved, all masters are searched twice, because a key only moves from one master to another,
 and one of the two rounds searches these masters in that order.  A stream whose own slot moved is
-read again in the next round.
+read again in the next round.  Streams of masters that do not answer are not read.
 """
 
 from __future__ import annotations
@@ -150,8 +150,9 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened, or slots of a cluster keep moving (while reading); what was yielded
-            must be discarded.
+            source was opened, or slots of a cluster keep moving (while reading), or the one stream
+            that was named belongs to a master that does not answer; what was yielded must be
+            discarded.
     """
     _check_sizes(
         pending_page=pending_page,
@@ -183,6 +184,21 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
     return _reading(servers, stream_glob, "*", fields=False).stream_names()
 
 
+def pending_summary(
+    servers: Servers, stream: bytes, group_glob: str | bytes = "*"
+) -> tuple[int, Span | None]:
+    """Return the number of pending entries of a stream, and the first and the last of their ids.
+
+    The span is None if nothing is pending, or the stream is gone.
+
+    Raises:
+        SourceError: see `read_source`.
+    """
+    reading = _reading(servers, "*", group_glob, fields=False)
+    servers.slot_map()
+    return reading.of_nodes[servers.source_of(stream)].pending_summary(stream)
+
+
 def read_stream(
     servers: Servers,
     stream: bytes,
@@ -190,18 +206,23 @@ def read_stream(
     stream_glob: str | bytes = "*",
     group_glob: str | bytes = "*",
     fields: bool = True,
+    span: Span | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of one stream, as `read_source` does.
 
     Args:
         stream_glob: that of `stream_names`.  If it names one stream, that stream may be missing.
+        span: read the pending entries and the entries from the first to the last of these ids only.
 
     Raises:
         SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
     """
-    reading = _reading(servers, stream_glob, group_glob, fields=fields)
+    spans = None if span is None else {stream: span}
+    reading = _reading(servers, stream_glob, group_glob, fields=fields, spans=spans)
     servers.slot_map()
-    yield from reading.of_nodes[servers.source_of(stream)].batches(stream)
+    node = reading.of_nodes[servers.source_of(stream)]
+    node.pending_span = span
+    yield from node.batches(stream)
 
 
 def _reading(
@@ -280,6 +301,7 @@ class _Reading:
     def batches(self) -> Iterator[Batch]:
         sent_before = self.servers.commands_sent
         yield self.servers.ids
+        yield from self.servers.down
         streams = groups = pending = entries = vanished = 0
         for stream in self.stream_names():
             for batch in self._stream(stream):
@@ -330,11 +352,21 @@ class _Reading:
         except SlotMovedError as error:
             self.moved[stream] = error
             yield StreamGone(stream)
+        except SourceUnreachableError as error:
+            if not self.servers.down:
+                raise
+            # A cluster may refuse to answer because of these masters.
+            down = "; ".join(master.reason for master in self.servers.down)
+            raise SourceUnreachableError(f"{error.message}; {down}", **error.fields) from error
 
 
 @dataclass(slots=True)
 class _NodeReading:
-    """Read streams of one server, as they were requested."""
+    """Read streams of one server, as they were requested.
+
+    Attributes:
+        pending_span: the first and the last id of the pending entries that are read; None: all.
+    """
 
     source: Source
     stream_glob: bytes
@@ -344,6 +376,20 @@ class _NodeReading:
     walk: EntryWalk
     pending_page: int
     scan_page: int
+    pending_span: Span | None = None
+
+    def pending_summary(self, stream: bytes) -> tuple[int, Span | None]:
+        """Return `pending_summary`."""
+        number, ids = 0, list[StreamId]()
+        try:
+            for group in self._last_delivered_ids(stream):
+                if names.matches(self.group_glob, group):
+                    of_group, *ends, _ = self.source.call("XPENDING", stream, group)
+                    number += of_group
+                    ids += [stream_id(end) for end in ends if end is not None]
+        except (VanishedError, WrongTypeError):
+            return 0, None
+        return number, (min(ids), max(ids)) if ids else None
 
     @property
     def _is_name(self) -> bool:
@@ -456,9 +502,10 @@ class _NodeReading:
         return counters, read_ms
 
     def _first_page(self, stream: bytes, group: bytes) -> _FirstPage:
+        low, high = ("-", "+") if self.pending_span is None else map(str, self.pending_span)
         summary, page, consumers, time = self.source.transaction(
             ("XPENDING", stream, group),
-            ("XPENDING", stream, group, "-", "+", self.pending_page),
+            ("XPENDING", stream, group, low, high, self.pending_page),
             ("XINFO", "CONSUMERS", stream, group),
             ("TIME",),
         )
@@ -466,6 +513,7 @@ class _NodeReading:
         with understood(self.source.label, "XPENDING"):
             _, _, last_id, *_ = summary
             end = stream_id(last_id) if last_id is not None else MIN_ID
+            end = end if self.pending_span is None else min(end, self.pending_span[1])
             rows = pending_rows(page, now_ms)
         with understood(self.source.label, "XINFO CONSUMERS"):
             return _FirstPage(now_ms, rows, end, consumer_rows(consumers, now_ms))

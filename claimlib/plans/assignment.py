@@ -6,8 +6,11 @@ recipients.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from claimlib.engine.relation import Relation, union_all
-from claimlib.plans.keys import GROUP, GROUP_KEY, GROUP_SQL, ID_ORDER
+from claimlib.plans.keys import GROUP, GROUP_KEY, GROUP_SQL, ID_ORDER, bigint_sql
+from claimlib.schema import quote_text
 
 
 def turn_sql(partition: str, recipients: str) -> str:
@@ -23,6 +26,22 @@ def turn_sql(partition: str, recipients: str) -> str:
     return f"CAST(({by_id} - 1) % {recipients} AS BIGINT)"
 
 
+def shared(groups: Relation, consumers: Sequence[str], active_within_ms: int | None) -> Relation:
+    """Return the rows of groups with the columns that `recipients` reads, the same for each group.
+
+    Args:
+        groups: stream, consumer_group and now_ms.
+        consumers: spelled names; empty if active_within_ms is given.
+    """
+    names = f"array({', '.join(map(quote_text, consumers))})" if consumers else "NULL"
+    within = "NULL" if active_within_ms is None else bigint_sql(active_within_ms)
+    return groups.select(
+        *(*GROUP, "now_ms", f"CAST({names} AS ARRAY<STRING>) AS consumers"),
+        f"CAST({within} AS BIGINT) AS active_within_ms",
+        "CAST(NULL AS STRING) AS parking_consumer",
+    )
+
+
 def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
     """Return one row per consumer that shares the claimed entries of its group.
 
@@ -30,7 +49,7 @@ def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Rel
     consumer has no rows.
 
     Args:
-        targets: `requests.standing`.
+        targets: `requests.standing` or `shared`.
         consumers, pending: the tables before the run.
     """
     named = targets.where("consumers IS NOT NULL").select(
@@ -82,11 +101,15 @@ def counted(targets: Relation, recipients: Relation | None) -> Relation:
     )
 
 
-def dealt(decided: Relation, recipients: Relation | None) -> Relation:
-    """Return `sweep.decisions` with `recipient`: the consumer that gets the entry.
+def dealt(decided: Relation, recipients: Relation | None, together: str = "outcome") -> Relation:
+    """Return decisions about entries with `recipient`: the consumer that gets the entry.
 
     It is None if the request of the group names one consumer, which gets all entries.  Entries that
     are parked or deleted do not count.
+
+    Args:
+        decided: `sweep.decisions` or `bulk.decisions`.
+        together: SQL that is equal for the entries of a group that are distributed together.
     """
     if recipients is None:
         return decided.select("*", "CAST(NULL AS STRING) AS recipient")
@@ -98,7 +121,7 @@ def dealt(decided: Relation, recipients: Relation | None) -> Relation:
         ), numbers AS (
             SELECT group_key, count(*) AS number FROM sharing GROUP BY group_key
         ), numbered AS (
-            SELECT this.*, {turn_sql("this.group_key, outcome", "number")} AS turn
+            SELECT this.*, {turn_sql(f"this.group_key, {together}", "number")} AS turn
             FROM {{this}} AS this LEFT JOIN numbers ON this.group_key = numbers.group_key
         )
         SELECT * FROM numbered LEFT JOIN sharing USING (group_key, turn)

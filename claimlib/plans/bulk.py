@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from claimlib.engine.relation import Relation
 from claimlib.plans import kernel
-from claimlib.plans.assignment import turn_sql
+from claimlib.plans.assignment import counted, dealt, turn_sql
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.journal_rows import name_or_error
 from claimlib.plans.keys import (
@@ -34,7 +34,7 @@ from claimlib.plans.requests import (
     instant,
     is_no_spelling,
 )
-from claimlib.plans.survey import IS_INVALID, IS_PROVEN, refusal, refusal_by_name
+from claimlib.plans.survey import IS_INVALID, IS_PROVEN, NONE_LIVE, refusal, refusal_by_name
 from claimlib.plans.sweep import with_presence
 from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
@@ -290,6 +290,32 @@ def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: 
     return counted.select("*", f"{refusal_by_name()} AS reason")
 
 
+def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relation) -> Relation:
+    """Return `judged`; groups are refused, too, if no consumer shares their entries.
+
+    Args:
+        targets: `assignment.shared`.
+        recipients: `assignment.recipients` of the targets.
+    """
+    columns = (f"this.{name}" for name in judged.columns if name != "reason")
+    return judged.sql(
+        f"""
+        SELECT {", ".join(columns)},
+            CASE WHEN reason IS NULL AND recipients IS NULL THEN {NONE_LIVE} ELSE reason END
+                AS reason
+        FROM {{this}} AS this LEFT JOIN {{numbers}} AS numbers USING ({GROUP_SQL})
+        """,
+        numbers=counted(targets, recipients).select(*GROUP, "active_within_ms", "recipients"),
+    )
+
+
+def distributed(decided: Relation, recipients: Relation | None) -> Relation:
+    """Return `assignment.dealt`; entries that were pending and those that are forced take turns
+    together."""
+    got = f"outcome IN ({Outcome.CLAIMED:d}, {Outcome.FORCED:d})"
+    return dealt(decided, recipients, got)
+
+
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
     """`groups` with how many pending rows that are requested cannot be used: `invalid`, and `ahead`
     (see `survey.by_group`)."""
@@ -411,13 +437,15 @@ def entry_rows(
     """The journal's rows about ids, one per id that a request names: names put back.
 
     Args:
-        decided: `decisions`.
+        decided: `distributed`.
         accepted: the requests of the groups that are not refused.
         owners: `keys.owners_of_keys`.
     """
     got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"
     of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
+    who = "coalesce(recipient, caller)"
+    consumer = name_or_error(who, "request_number", f"{who} IS NOT NULL")
     # By both: should the table give other rows the second time, no request of another group is
     # taken for this one.
     return decided.sql(
@@ -433,7 +461,7 @@ def entry_rows(
             CASE WHEN is_pending THEN {from_consumer} END AS from_consumer,
             CASE WHEN is_pending THEN from_delivery_time_ms END AS from_delivery_time_ms,
             CASE WHEN is_pending THEN from_delivery_count END AS from_delivery_count,
-            CASE WHEN {got} THEN caller END AS consumer,
+            CASE WHEN {got} THEN {consumer} END AS consumer,
             CASE WHEN {got} THEN delivery_time_ms END AS delivery_time_ms,
             CASE WHEN {got} THEN delivery_count END AS delivery_count,
             CASE WHEN {got} THEN justid END AS justid,
@@ -464,8 +492,9 @@ def request_rows(requests: Relation, judged: Relation) -> Relation:
 
 def consumer_rows(accepted: Relation) -> Relation:
     """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
-    no id.  Profile redis-7.0 knows a consumer only once it got an entry."""
-    return accepted.where(CALLER_IS_SEEN).distinct(
+    no id.  Profile redis-7.0 knows a consumer only once it got an entry, and so do requests whose
+    entries several consumers share."""
+    return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").distinct(
         f"'{Kind.CONSUMER}' AS kind",
         *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
     )

@@ -124,7 +124,8 @@ def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
         sums=sums,
     )
     is_requested = f"{IS_REQUESTED} OR (in_groups IS NULL AND {unrequested})"
-    reason = _first_reason(_UNKNOWN, *_UNUSABLE, _NONE_LIVE)
+    none_live = ("consumer IS NULL AND recipients IS NULL AND pending_before > 0", NONE_LIVE)
+    reason = _first_reason(_UNKNOWN, *_UNUSABLE, none_live)
     return everything.where(is_requested).select("*", f"{reason} AS reason")
 
 
@@ -166,14 +167,12 @@ _UNUSABLE = (
     ),
 )
 
-_NONE_LIVE = (
-    "consumer IS NULL AND recipients IS NULL AND pending_before > 0",
-    _said(
-        "no live consumer: none of the group received an entry in the %s ms before its snapshot"
-        " (or --now). Type a longer time (--assign live:DURATION), or name consumers (--consumer)",
-        "active_within_ms",
-    ),
+NONE_LIVE = _said(
+    "no live consumer: none of the group received an entry in the %s ms before its snapshot"
+    " (or --now). Type a longer time (--assign live:DURATION), or name consumers (--consumer)",
+    "active_within_ms",
 )
+"""As SQL: the reason for refusing a group whose request finds no live consumer."""
 
 
 def refusal() -> str:

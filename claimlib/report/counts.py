@@ -98,6 +98,8 @@ MEANINGS: Mapping[str, str] = {
     Kind.GROUP_REMOVED: "groups removed",
     Kind.CONSUMER_REMOVED: "consumers removed",
     Kind.STREAM_REMOVED: "streams removed",
+    Kind.MASTER_DOWN: "masters of the cluster that did not answer",
+    Kind.STREAM_LEFT: "streams left as they were, because their master did not answer",
     CLAIMS_REPLACED: "claims of this store overwritten",
     UNEXPLAINED: "rows removed without a trace of why",
     "pending_missing": "pending rows read, but removed since by another writer",

@@ -22,7 +22,8 @@ def of_snapshot(reply: SnapshotReply) -> Report:
     of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
     notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
     report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
-    return replace(report, document={**report.document, "former_source": reply.former_source})
+    more = {"former_source": reply.former_source, "masters_down": list(reply.masters_down)}
+    return replace(report, document={**report.document, **more})
 
 
 def of_import(reply: ImportReply) -> Report:
@@ -85,6 +86,8 @@ _LABELS = {
     "group_removed": "groups removed",
     "consumer_removed": "consumers removed",
     "stream_removed": "streams removed",
+    "master_down": "masters that did not answer",
+    "stream_left": "streams of these masters, left as they were",
     "groups_without_instant": "groups without a snapshot time",
     "streams_without_proof": "streams that may be incomplete",
     "commands": "commands sent to the server",

@@ -101,14 +101,17 @@ class ServerIdentity:
     replication_id: str | None = None
     former_replication_id: str | None = field(default=None, compare=False)
 
+    @property
+    def _ids(self) -> tuple[str | None, ...]:
+        return (self.run_id, self.replication_id, self.former_replication_id)
+
     def proof_of(self, earlier: ServerIdentity) -> ServerProof | None:
         """Return the proof that this server is an earlier one, or None if there is no proof.
 
         In a cluster this must be proven for each master.
         """
         run_ids, replication_ids = map(_each, (earlier.run_id, earlier.replication_id))
-        own_ids = (self.run_id, self.replication_id, self.former_replication_id)
-        nodes = list(zip_longest(*map(_each, own_ids)))
+        nodes = list(zip_longest(*map(_each, self._ids)))
         if nodes and all(run_id in run_ids for run_id, _, _ in nodes):
             return ServerProof.RUN_ID
         are_proven = (
@@ -116,6 +119,28 @@ class ServerIdentity:
             for run_id, *histories in nodes
         )
         return ServerProof.REPLICATION_ID if nodes and all(are_proven) else None
+
+    def with_missing(self, earlier: ServerIdentity, number: int) -> ServerIdentity:
+        """Return the ids of the masters that were read, with those of masters that do not answer.
+
+        The rows of their streams are still those that they had, so a later proof needs these ids.
+
+        Args:
+            earlier: the ids of the last snapshot.
+            number: how many masters do not answer.  If another number of the earlier masters is
+                missing, it is unknown which ones these are.  Then their ids are left out.
+        """
+        nodes = list(zip(*map(_each, self._ids), strict=False))
+        known = {id_ for node in nodes for id_ in node}
+        earlier_nodes = zip(*map(_each, (earlier.run_id, earlier.replication_id)), strict=False)
+        missing = [(*node, _NO_ID) for node in earlier_nodes if known.isdisjoint(node)]
+        if not nodes or len(missing) != number:
+            return self
+        columns = zip(*sorted([*nodes, *missing]), strict=True)
+        return ServerIdentity(*map(" ".join, columns))
+
+
+_NO_ID = "-"  # of a master without a former replication id (`live.batches.SourceOpened`)
 
 
 def _each(ids: str | None) -> list[str]:

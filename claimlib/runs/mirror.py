@@ -84,6 +84,15 @@ def in_bucket(store: Store, rows: Relation, scope: Scope) -> Relation:
     return rows if bounds is None else rows.within(bounds)
 
 
+def without_streams(rows: Relation, left: Relation | None) -> Relation:
+    """Return the rows of the streams that a run has not left as they are.
+
+    Args:
+        left: journal rows with these streams; None if there are none.
+    """
+    return rows if left is None else rows.lacking(left, "t.stream = s.stream")
+
+
 def _bounds(store: Store, scope: Scope) -> IdBounds | None:
     stream = scope.stream
     return None if stream is None else IdBounds.of_buckets([store.bucket_of(stream)])
@@ -354,8 +363,10 @@ def verify(
 def _in_scope(store: Store, row: RunRow, decided: Decided) -> tuple[Relation, Relation]:
     """Return the rows of pending and entries in the scope of a run."""
     scope = scope_of(row)
+    left = decided.rows(Kind.STREAM_LEFT) if decided.of(Kind.STREAM_LEFT) else None
     pending, entries = (
-        in_bucket(store, store.relation(table), scope) for table in ("pending", "entries")
+        without_streams(in_bucket(store, store.relation(table), scope), left)
+        for table in ("pending", "entries")
     )
     pending = pending.where(scope.has_group())
     streams = decided.rows(Kind.STREAM).select("stream")

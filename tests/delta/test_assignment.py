@@ -9,11 +9,14 @@ from itertools import cycle
 
 import pytest
 
+from claimlib.commands.sharing import Sharing
+from claimlib.commands.undo import undo
 from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.errors import RequestError, RunKeyConflictError
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MIN_ID, StreamId
-from claimlib.semantics.model import AutoclaimRequest, Consumer, Guards, PendingEntry
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Guards, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
 from claimlib.testing.tables import read_groups, write_keyspace
@@ -226,3 +229,74 @@ def test_the_parking_consumer_and_a_time_that_is_none_are_refused() -> None:
         SweepRequest(AutoclaimRequest(b"a", 1, guards=guards), others=(b"b",))
     with pytest.raises(RequestError, match="--assign live needs a time of 1 ms or more"):
         SweepRequest(AutoclaimRequest(b"", 1), active_within_ms=0)
+
+
+# --- claims by id
+
+
+def claim_of(stream: bytes, **options: object) -> NamedClaim:
+    """Return an XCLAIM of all ids, the last one first."""
+    return NamedClaim(stream, b"g", ClaimRequest(b"", 1000, IDS[::-1], **options))
+
+
+def test_named_consumers_get_the_entries_that_an_xclaim_claims_in_turn_and_only_once(
+    store: Store,
+) -> None:
+    write_keyspace(store, keyspace(b"s", b"t", b"other"), NOW_MS)
+    wanted = [claim_of(b"t"), claim_of(b"s")]
+    shown = xclaim(store, wanted, sharing=Sharing(NAMES), dry_run=True)
+    reply = xclaim(store, wanted, sharing=Sharing(NAMES), run_id="r")
+    assert shown.counts["claimed"] == reply.counts["claimed"] == 2 * CLAIMED
+    groups = read_groups(store)
+    for stream in (b"s", b"t"):
+        assert groups[stream][b"g"].pending == shared_by(NAMES).pending
+        names = {consumer.name for consumer in groups[stream][b"g"].consumers}
+        assert names == {b"dead", *NAMES}
+    assert groups[b"other"][b"g"] == PEL
+    assert {row["consumer"] for row in reply.requests.collect()} == {None}
+    assert xclaim(store, wanted, sharing=Sharing(NAMES), run_id="r").is_repeat
+    for other in (None, Sharing(NAMES[:2]), Sharing(active_within_ms=1)):
+        with pytest.raises(RunKeyConflictError):
+            xclaim(store, wanted, sharing=other, run_id="r")
+    undo(store, "xclaim:r")
+    assert read_groups(store)[b"s"][b"g"] == PEL
+
+
+def test_an_xclaim_with_a_last_id_has_one_consumer(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(RequestError, match="--lastid cannot be combined with several consumers"):
+        xclaim(store, [claim_of(b"s", last_id=IDS[0])], sharing=Sharing(NAMES))
+
+
+def test_an_xclaim_creates_only_consumers_that_receive_an_entry(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    many = tuple(b"%02d" % number for number in range(CLAIMED + 2))
+    xclaim(store, [claim_of(b"s")], sharing=Sharing(many))
+    names = [consumer.name for consumer in read_groups(store)[b"s"][b"g"].consumers]
+    assert names == [*many[:CLAIMED], b"dead"]
+
+
+def test_forced_entries_and_others_take_turns_together(store: Store) -> None:
+    few = replace(PEL, pending=PEL.pending[:3])
+    write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": few})}, NOW_MS)
+    xclaim(store, [claim_of(b"s", force=True)], sharing=Sharing(NAMES))
+    after = owners(read_groups(store)[b"s"][b"g"])
+    got = [after[IDS[n]] for n in (0, 2, 4, 5, 6, 7, 8, 9)]
+    assert got == [*NAMES, *NAMES, *NAMES[:2]]
+
+
+def test_an_xclaim_finds_live_consumers_and_refuses_groups_without_any(store: Store) -> None:
+    streams = {
+        b"s": group_with(BUSY, EMPTY, TIED, LATE, NEVER, loads=(b"a",)),
+        b"nobody": group_with(LATE, NEVER),
+    }
+    write_keyspace(store, streams, NOW_MS)
+    wanted = [claim_of(b"nobody"), claim_of(b"s")]
+    reply = xclaim(store, wanted, sharing=Sharing(active_within_ms=5000), run_id="r")
+    after = owners(read_groups(store)[b"s"][b"g"])
+    assert [after[IDS[n]] for n in (0, 2, 4, 6, 8)] == [b"b", b"c", b"a", b"b", b"c"]
+    (refused,) = reply.requests.where("status = 'refused'").collect()
+    assert (refused["stream"], refused["reason"][:16]) == ("nobody", "no live consumer")
+    assert read_groups(store)[b"nobody"][b"g"] == streams[b"nobody"].groups[b"g"]
+    undo(store, "xclaim:r")
+    assert read_groups(store)[b"s"][b"g"] == streams[b"s"].groups[b"g"]

@@ -68,6 +68,7 @@ def test_help_names_no_file_of_a_checkout(claimlib, command):
             "xclaim",
             {
                 "Which entries": "--ids-from",
+                "Who gets them": "--assign",
                 "What is set": "--retrycount",
                 "Guards": "--max-age",
                 "Options": "--password-file",
@@ -200,6 +201,8 @@ def test_the_version_is_that_of_the_package(claimlib):
         ((*XCLAIM, "1-0", "--requests", "t"), "--requests cannot be combined"),
         (("xclaim", "store", "--requests", "t", "--force"), "--requests cannot be combined"),
         (("xclaim", "store", "s", "g"), "missing argument CONSUMER;"),
+        (("xclaim", "store", "--requests", "t", "--consumer", "c"), "--requests cannot be comb"),
+        ((*XCLAIM, "--min-idle", "1m", "--consumer", "b"), "'c' is not a valid stream id"),
         (("xack", "store", "s"), "missing argument GROUP;"),
         (("xack", "store"), "missing arguments STREAM GROUP;"),
         (("xack", "store", "s", "g"), "no ids: give them"),

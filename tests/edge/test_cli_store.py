@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -448,6 +449,39 @@ def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):
     assert (refused["stream"], refused["consumer_group"]) == ("unproven", "g")
     assert "pending ids whose entries may have been deleted" in refused["reason"]
     assert "unproven" in claimlib("runs", stalled, "xautoclaim:r", "--refused").out
+
+
+@pytest.mark.parametrize(
+    ("who", "consumers"),
+    [
+        (("--consumer", "b", "--consumer", "a"), ["b", "a"]),
+        (("--consumer", "a"), ["a", "a"]),
+        (("--assign", "live:1h"), ["dead", "dead"]),
+    ],
+)
+def test_options_of_xclaim_choose_who_shares_the_entries(claimlib, store, who, consumers):
+    group = replace(_group(90_000, 90_000), consumers=(Consumer(b"dead", NOW_MS, NOW_MS),))
+    kept = {StreamId(n, 0): (b"f", b"v") for n in (1, 2)}
+    write_keyspace(store, {b"orders": Stream(kept, {b"g": group})}, NOW_MS)
+    words = ("xclaim", store.where, "orders", "g", *who, "--min-idle", "1m", "2-0", "1-0")
+    said = claimlib(*words, "--output", "json")
+    assert said.code == 0
+    got = {row["id"]: row["consumer"] for row in json.loads(said.out)["ids"]}
+    assert got == dict(zip(("1-0", "2-0"), consumers, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("who", "message"),
+    [
+        (("--consumer", "a", "--assign", "live"), "--consumer and --assign both choose"),
+        (("--assign", "all"), "--assign must be live or live:DURATION"),
+        (("--consumer", "", "--consumer", "b"), "is empty: name who gets the entries"),
+    ],
+)
+def test_consumers_that_xclaim_cannot_use(claimlib, stalled, who, message):
+    said = claimlib("xclaim", stalled, "orders", "g\n", *who, "--min-idle", "1m", "1-0")
+    assert (said.code, said.out) == (2, "")
+    assert message in said.err
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,15 @@ from rich.console import Console
 from claimlib.cli.commands import app
 from claimlib.demo import workload
 from claimlib.demo.oracle import ServerAnswer, read_groups
-from claimlib.demo.play import _claimlib, _close_the_loop, _let_server_claim, _next, _swept, play
+from claimlib.demo.play import (
+    _claimlib,
+    _close_the_loop,
+    _let_server_claim,
+    _next,
+    _read_server,
+    _swept,
+    play,
+)
 from claimlib.demo.proof import Difference, Proof, Subject
 from claimlib.demo.story import Story
 from claimlib.errors import ClaimlibError, RequestError
@@ -105,12 +113,13 @@ def swept(
         return app(words, standalone_mode=False) or 0
 
     claimlib = partial(_claimlib, story, command)
-    copies = {"embedded": tmp_path / "embedded"}
+    store = tmp_path / "embedded"
     with valkey_server() as server, valkey_server() as second:
         sweep_ms = workload.drive(server, entries=240).sweep_ms
-        answer = _let_server_claim(story, claimlib, server, second, copies, sweep_ms)
-        assert not _swept(story, claimlib, *copies.popitem(), answer).differences
-        yield story, claimlib, server, tmp_path / "embedded", answer
+        _read_server(story, claimlib, server, {"embedded": store})
+        answer = _let_server_claim(story, server, second, sweep_ms)
+        assert not _swept(story, claimlib, store, answer).differences
+        yield story, claimlib, server, store, answer
 
 
 def test_the_claims_come_to_the_server_and_their_consumer_works_them_off(swept):

@@ -3,12 +3,15 @@
 import json
 import shlex
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from claimlib import process
 from claimlib.errors import SourceUnreachableError
 from claimlib.live import writing
 from claimlib.testing.server import valkey_server
+from tests.delta.own_rows import update
 from tests.delta.server_groups import owners, stall, state
 from tests.edge.documents import section
 from tests.live.readings import rights_in
@@ -273,6 +276,53 @@ def test_what_cannot_be_written_back_is_refused_before_the_run(claimlib, server,
             assert (said.code, said.out) == (code, "")
             assert message in said.err
     assert len(claimlib("runs", mirror, "--output", "jsonl").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_old_snapshot_is_refused_before_the_run(claimlib, server, mirror, command, tmp_path):
+    words = (command, mirror, *COMMANDS[command][0])
+    back = ("--writeback", server.url, "--max-age", "0ms", "--run-id", "r")
+    said = claimlib(*words, *back)
+    assert (said.code, said.out) == (process.INPUT_REFUSED, "")
+    assert "the snapshot of orders / w is " in said.err
+    assert "Nothing was done. Take a new snapshot first, or raise --max-age" in said.err
+    if command == "xack":
+        table = str(tmp_path / "acks.parquet")
+        row = {"request": 1, "stream": "orders", "consumer_group": "w", "ids": ["1-0"]}
+        pq.write_table(pa.Table.from_pylist([row]), table)
+        said = claimlib("xack", mirror, "--requests", table, *back)
+        assert "the snapshot of orders / w is " in said.err
+    assert len(claimlib("runs", mirror, "--output", "jsonl").out.splitlines()) == 1
+
+
+def test_the_age_of_groups_that_the_run_cannot_change_does_not_matter(
+    claimlib, client, server, mirror, store
+):
+    stall(client, "fresh", IDS)
+    client.xack("orders", "w", *IDS)
+    client.xadd("other", {"n": 1})
+    client.xgroup_create("other", "w")
+    assert claimlib("snapshot", server.url, mirror).code == 0
+    update(store, "groups", "stream IN ('orders', 'other')", snapshot_ms="1L")
+    back = ("--min-idle", "15m", "--consumer", "alice", "--writeback", server.url)
+    said = claimlib("xautoclaim", mirror, *back)
+    assert said.code == 0, said.err
+    assert set(owners(state(client, "fresh")).values()) == {("alice", 2)}
+
+
+def test_a_run_id_alone_names_the_run_also_if_the_writeback_has_the_same(
+    claimlib, client, server, mirror
+):
+    options, _, after = COMMANDS["xautoclaim"]
+    assert claimlib("snapshot", server.url, mirror, "--run-id", "r").code == 0
+    assert claimlib("xautoclaim", mirror, *options, "--run-id", "r").code == 0
+    words = ("writeback", mirror, "r", server.url, "--run-id", "r", "--output", "json")
+    first, again = (json.loads(claimlib(*words).out) for _ in range(2))
+    assert (first["run_seq"], first["is_repeat"]) == (again["run_seq"], False)
+    assert again["is_repeat"]
+    assert owners(state(client, "orders")) == after
+    said = claimlib("writeback", mirror, "writeback:r", server.url)
+    assert (said.code, "cannot be written back: only" in said.err) == (2, True)
 
 
 def test_acknowledgements_of_a_mirror_need_a_writeback(claimlib, mirror):

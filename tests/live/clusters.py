@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import redis
@@ -54,11 +55,15 @@ class Node:
 
 @contextmanager
 def cluster(
-    masters: int = 3, replicas: int = 0, users: Sequence[str] = ()
+    masters: int = 3, replicas: int = 0, users: Sequence[str] = (), **config: str
 ) -> Iterator[tuple[Node, ...]]:
-    """Start masters, among which the slots are split, and replicas of the first one."""
+    """Start masters, among which the slots are split, and replicas of the first one.
+
+    Args:
+        config: parameters of the servers, with underscores.
+    """
     with ExitStack() as started:
-        nodes = tuple(_node(started, users) for _ in range(masters + replicas))
+        nodes = tuple(_node(started, users, config) for _ in range(masters + replicas))
         for number, node in enumerate(nodes[:masters]):
             first, end = (SLOTS * n // masters for n in (number, number + 1))
             node.ask("CLUSTER", "ADDSLOTSRANGE", first, end - 1)
@@ -79,9 +84,12 @@ def _meet(node: Node, other: Node) -> None:
         node.ask("CLUSTER", "MEET", other.server.host, other.server.port, other.bus_port)
 
 
-def _node(started: ExitStack, users: Sequence[str] = ()) -> Node:
+def _node(
+    started: ExitStack, users: Sequence[str] = (), config: Mapping[str, str] = MappingProxyType({})
+) -> Node:
     stop = started.enter_context(ExitStack())
-    server = stop.enter_context(valkey_server(config=_CONFIG, users=users))
+    parameters = _CONFIG | {name.replace("_", "-"): value for name, value in config.items()}
+    server = stop.enter_context(valkey_server(config=parameters, users=users))
     client = stop.enter_context(server.client())
     id_ = client.execute_command("CLUSTER", "MYID").decode()
     bus_port = int(client.config_get("cluster-port")["cluster-port"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from claimlib import cli, process
 from claimlib.cli import doctor
 from claimlib.cli.options import ServerOptions
+from claimlib.commands.check import check
 from claimlib.commands.snapshot import SnapshotRequest, Spans, snapshot
 from claimlib.errors import PermissionDeniedError, SourceMismatchError, SourceUnreachableError
 from claimlib.live import writing
@@ -16,6 +19,8 @@ from claimlib.live.cluster import Servers, open_servers
 from claimlib.live.reader import read_source
 from claimlib.live.reading import ServerReading
 from claimlib.runs import Phase
+from claimlib.runs.mirror import TABLES_WRITTEN
+from claimlib.store.tables import Store
 from tests.delta.server_groups import (
     FAST,
     in_store,
@@ -359,6 +364,79 @@ def test_a_master_that_is_down_is_named():
         until(lambda: nodes[0].says("cluster_state:fail"))
         with pytest.raises(SourceUnreachableError, match=named):
             opened(nodes[0])
+        # By default a cluster without a master answers nothing.
+        with (
+            opened(nodes[0], needs_all_masters=False) as servers,
+            pytest.raises(SourceUnreachableError, match=f"The cluster is down.*; {named}"),
+        ):
+            read(servers)
+
+
+def rows_of(store: Store, stream: str) -> dict[str, list[str]]:
+    """Return the rows of a stream, by table."""
+    return {
+        table: sorted(map(str, store.relation(table).where(f"stream = '{stream}'").collect()))
+        for table in TABLES_WRITTEN
+    }
+
+
+def last_server(store: Store) -> tuple[str, str]:
+    row = store.relation("runs").order_by("run_seq DESC").first()
+    assert row is not None
+    return row["server_run_id"], row["replication_id"]
+
+
+def test_a_snapshot_leaves_the_streams_of_a_master_that_is_down(store, monkeypatch, capsys):
+    def take(*words: str) -> tuple[int, str]:
+        url = nodes[0].server.url
+        line = ["claimlib", "snapshot", url, store.where, "--max-removed-share", "1", *words]
+        monkeypatch.setattr(sys, "argv", line)
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, capsys.readouterr().err
+
+    with cluster(cluster_require_full_coverage="no") as nodes:
+        fill(nodes)
+        first, second, third = STREAMS
+        mirror(store, nodes[0].server)
+        before, server = rows_of(store, third), last_server(store)
+        assert all(before.values())
+        nodes[0].client.xack(first, "w", "1-0")
+        nodes[1].client.delete(second)
+        label = f"127.0.0.1:{nodes[2].server.port}/0"
+        nodes[2].stop()
+
+        code, said = take("--run-id", "partial")
+        assert code == process.SOME_REFUSED
+        assert f"left as they were: 5,462 slots: {label} cannot be reached" in said
+        assert rows_of(store, third) == before
+        assert in_store(store, first) == state(nodes[0].client, first)
+        assert not any(rows_of(store, second).values())
+        run = store.relation("runs").where("run_id = 'partial'").first()
+        assert run is not None
+        counts = {name: run["counts"].get(name) for name in LEFT}
+        assert counts == {"master_down": 1, "stream_left": 1, "stream_removed": 1}
+        assert "server_restarted" not in run["counts"]
+        assert last_server(store) == server  # so a promoted replica of this master is proven later
+        assert rows_of_kinds(store, run["run_seq"]) == {("stream_left", third, label)}
+        assert not check(store, replay=True)
+        again = take("--run-id", "partial")
+        assert (again[0], again[1].splitlines()[-1]) == (code, said.splitlines()[-1])
+
+        code, said = take("--stream", third)
+        assert (code, f"{label} cannot be reached" in said) == (75, True)
+        nodes[1].stop()
+        code, said = take()  # the rest may not know of a failover
+        assert (code, "cannot be reached" in said) == (75, True)
+        assert rows_of(store, third) == before
+
+
+LEFT = ("master_down", "stream_left", "stream_removed")
+
+
+def rows_of_kinds(store: Store, run_seq: int) -> set[tuple[str, str, str]]:
+    rows = store.relation("journal").where(f"run_seq = {run_seq} AND kind = 'stream_left'")
+    return {(row["kind"], row["stream"], row["source"]) for row in rows.collect()}
 
 
 @pytest.mark.usefixtures("_small_batches")

@@ -40,3 +40,19 @@ def test_each_master_must_be_one_of_those_that_were_read(now, proof):
 )
 def test_of_a_single_server_one_id_is_enough(now, before, proof):
     assert now.proof_of(before) == proof
+
+
+@pytest.mark.parametrize(
+    ("now", "number", "both"),
+    [
+        (ServerIdentity("b c", "B C", "- -"), 1, READ),
+        (ServerIdentity("b", "B", "-"), 2, READ),
+        (ServerIdentity("c d", "C D", "- B"), 1, ServerIdentity("a c d", "A C D", "- - B")),
+        (READ, 0, READ),
+        (ServerIdentity("c d", "C D", "- -"), 1, ServerIdentity("c d", "C D", "- -")),
+        (ServerIdentity(), 1, ServerIdentity()),
+    ],
+)
+def test_the_ids_of_masters_that_are_down_are_kept_if_they_are_known(now, number, both):
+    kept = now.with_missing(READ, number)
+    assert (kept, kept.former_replication_id) == (both, both.former_replication_id)

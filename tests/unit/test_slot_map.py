@@ -81,6 +81,48 @@ def test_a_slot_that_no_opened_master_has(lines, message):
         opened(a=lines, b=lines).slot_map()
 
 
+C = line("c", 3, "12000-16383")
+DOWN = {"c": SourceUnreachableError("c is down", source="c:1/0")}
+
+
+def without_c(*lines):
+    views = {name: View(name, *lines) for name in "ab"}
+    return Cluster("entry", views, ExitStack(), DOWN), views
+
+
+def test_the_slots_of_a_master_that_is_down():
+    cluster, _ = without_c(A, B, C)
+    cluster.slot_map()
+    (down,) = cluster.down
+    assert (down.label, down.reason) == ("c:1/0", "c is down")
+    assert down.slots == frozenset(range(12_000, 16_384))
+    assert cluster.source_of(b"bar").label == "a"
+    with pytest.raises(SourceUnreachableError, match="c is down"):
+        cluster.source_of(b"foo")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [line("a", 1, "0-9999", "[7->-c]"), B, C],  # the key may be on c already
+        [line("a", 1, "0-11999"), C],  # b may have slots of which a does not know
+    ],
+)
+def test_what_a_master_that_is_down_makes_uncertain(lines):
+    cluster, _ = without_c(*lines)
+    with pytest.raises(SourceUnreachableError, match="c is down"):
+        cluster.slot_map()
+
+
+@pytest.mark.parametrize("later", [line("b", 4, "10000-12000"), line("c", 4, "11999-16383")])
+def test_slots_that_move_to_or_from_a_master_that_is_down(later):
+    cluster, views = without_c(A, B, C)
+    cluster.slot_map()
+    views["b"].text += b"\n" + later.encode()
+    with pytest.raises(SourceUnreachableError, match="c is down"):
+        cluster.slot_map()
+
+
 def test_a_reply_of_another_form():
     with pytest.raises(RequestError, match="CLUSTER NODES cannot be understood"):
         opened(a=["what is this"]).slot_map()
