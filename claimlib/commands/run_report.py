@@ -1,0 +1,240 @@
+"""Report on one run: the state of the store before and after it, and what the run changed.
+
+Everything that grows with the store is aggregated by the engine, so the report is small for any
+number of groups, owners and entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from claimlib.commands.runs import find_run, list_runs, undos_of
+from claimlib.commands.undo import COMMANDS
+from claimlib.commands.xpending import DEFAULT_STALLED_MS
+from claimlib.engine.relation import DESCENDING, Record, Relation
+from claimlib.errors import RequestError
+from claimlib.plans import run_report as plan
+from claimlib.plans.journal_rows import ADDED, REMOVED, applied
+from claimlib.plans.keys import GROUP
+from claimlib.plans.xpending import idle_entries
+from claimlib.runs import FinishedRun, pinned
+from claimlib.runs.journal import rows_of
+from claimlib.runs.maintenance import deleted_of
+from claimlib.runs.mirror import NEW
+from claimlib.schema import Kind
+from claimlib.store.guards import accepted_now
+from claimlib.store.lookups import readable_at
+from claimlib.store.tables import Store
+
+MOST_GROUPS = MOST_TRANSFERS = 20
+"""How many groups, and how many pairs of owners, a report names."""
+_REMOVED = (*REMOVED, Kind.PENDING_REMOVED)
+_REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Count the pending entries whose idle time or delivery count is in an interval.
+
+    Attributes:
+        at_least: the lower bound, inclusive.  None for entries whose idle time is unknown.
+        below: the upper bound, exclusive.  None if there is none.
+        before, after: the number of entries before and after the run.  None if unknown.
+    """
+
+    at_least: int | None
+    below: int | None
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Add up the pending entries of a run: before + added - removed + by_others = after.
+
+    Attributes:
+        before, after: their number before and after the run.
+        added, removed: how many the run made pending, and how many it made not pending.
+        by_others: what other writers added less what they removed while the run worked.
+    """
+
+    before: int
+    added: int
+    removed: int
+    by_others: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Hold the report on one run.
+
+    Attributes:
+        where: the location of the store.
+        undone_by: the key of the run that has undone it, or None.
+        can_be_undone: True if `claimlib undo` takes the run.
+        unfinished: the keys of the runs that are decided and not finished.
+        has_history: False if `maintain` has deleted what the journal said of the run's entries.
+            Then there are no changes and no transfers.
+        stalled_after_ms: the idle time from which an entry counts as stalled.
+        totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  What is
+            known only of the pending entries before or after the run is missing if the tables of
+            that time can no longer be read.
+        balance: None if one of these times is missing.
+        groups: one row per group, refused ones first, then by stalled entries and by changes: see
+            `plans.run_report.by_group`.
+        transfers: one row per group, earlier and new owner, the most entries first: see
+            `plans.run_report.transfers`.
+        transfers_total: the number of all such rows, `pairs`, and of their `entries`.
+        idle_ms, delivery_counts: how many entries are pending in each interval.
+    """
+
+    where: str
+    run: FinishedRun
+    undone_by: str | None
+    can_be_undone: bool
+    unfinished: tuple[str, ...]
+    has_history: bool
+    stalled_after_ms: int
+    totals: Mapping[str, int | None]
+    balance: Balance | None
+    groups: Sequence[Record]
+    transfers: Sequence[Record]
+    transfers_total: Mapping[str, int]
+    idle_ms: tuple[Interval, ...]
+    delivery_counts: tuple[Interval, ...]
+
+    def knows(self, time: str) -> bool:
+        """Return True if the pending entries at a time (`before`, `after`) are known."""
+        return f"pending_{time}" in self.totals
+
+    def left_out(self, name: str) -> int:
+        """Return the sum of a column over the groups that `groups` does not name."""
+        return (self.totals[name] or 0) - sum(row[name] for row in self.groups)
+
+
+def run_report(
+    store: Store, run: str | None = None, *, stalled_ms: int = DEFAULT_STALLED_MS
+) -> RunReport:
+    """Return the report on a finished run.
+
+    Args:
+        run: its number, `command:run_id`, or its run id alone.  None means the last finished run.
+        stalled_ms: the idle time in ms from which an entry counts as stalled.
+
+    Raises:
+        RequestError: no finished run has this name, or no run is finished.
+        SchemaError: tables were replaced.
+
+    Examples:
+        >>> run_report(open_store("./store"), "nightly-1").totals["claimed"]
+        9335
+    """
+    reported = find_reported(store, run)
+    begun, unfinished = pinned(store, ("pending", "groups", "runs"))
+    has_history = deleted_of(store, reported.run_seq) is None
+    changes = _changes(store, reported.run_seq).kept()
+    notes = rows_of(store, reported.run_seq, Kind.LOST, Kind.SWEPT, Kind.REFUSED)
+    readings = _readings(store, reported)
+    groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
+    known = plan.facts(
+        changes,
+        notes,
+        begun.relation("groups") if groups_after is None else groups_after,
+        *(readings.get(time) for time in (plan.BEFORE, plan.AFTER)),
+    )
+    by_group = plan.by_group(known, stalled_ms, list(readings)).kept()
+    (totals,) = plan.totals(by_group, list(readings)).collect()
+    transfers = plan.transfers(changes).kept()
+    sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
+    (transfers_total,) = transfers.select(*sums).collect()
+    most = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
+    counts = plan.intervals(known).collect()
+    undos = undos_of(begun, reported.run_seq)
+    return RunReport(
+        where=store.where,
+        run=reported,
+        undone_by=undos[-1].key if len(undos) % 2 else None,
+        can_be_undone=has_history and not undos and reported.command in COMMANDS,
+        unfinished=tuple(row.key for row in unfinished),
+        has_history=has_history,
+        stalled_after_ms=stalled_ms,
+        totals=totals,
+        balance=_balance(reported, totals),
+        groups=by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect(),
+        transfers=transfers.order_by(*most).limit(MOST_TRANSFERS).collect(),
+        transfers_total=transfers_total,
+        idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
+        delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, readings)[1:],
+    )
+
+
+def find_reported(store: Store, run: str | None) -> FinishedRun:
+    """Return the finished run of a report.
+
+    Raises:
+        RequestError: see `run_report`.
+    """
+    if run is not None:
+        return find_run(store, run)
+    newest = list_runs(store, 1).runs
+    if not newest:
+        raise RequestError(
+            f"{store.where} has no finished run, so there is nothing to report: take a snapshot or"
+            " an import first"
+        )
+    return newest[0]
+
+
+def _changes(store: Store, run_seq: int) -> Relation:
+    return applied(rows_of(store, run_seq, *plan.CHANGES), rows_of(store, run_seq, Kind.LOST))
+
+
+def _readings(store: Store, run: FinishedRun) -> dict[str, Relation]:
+    """Return the pending entries by time, as far as the versions of the tables can be read."""
+    if run.run_seq <= accepted_now(store).after:  # these versions are of other tables
+        return {}
+    versions = {plan.BEFORE: run.input_versions, plan.AFTER: run.output_versions}
+    readings = {}
+    for time, of_tables in versions.items():
+        tables = [readable_at(store, name, of_tables.get(name)) for name in ("pending", "groups")]
+        pending, groups = tables
+        if pending is not None and groups is not None:
+            readings[time] = idle_entries(pending, groups, run.now_ms)
+    return readings
+
+
+def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
+    time = plan.AFTER if plan.AFTER in times else plan.BEFORE
+    of_time = ("stalled", "oldest_idle_ms", "pending") if time in times else ()
+    stalled, *others = (f"{name}_{time}{DESCENDING}" for name in of_time) if of_time else ("1",)
+    return (_REFUSED_FIRST, stalled, f"changed{DESCENDING}", *others, *GROUP)
+
+
+def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> Balance | None:
+    times = [totals.get(f"pending_{time}") for time in (plan.BEFORE, plan.AFTER)]
+    before, after = times
+    if before is None or after is None:
+        return None
+    added = sum(totals[kind] for kind in ADDED) + run.counts.get(NEW["pending"], 0)
+    removed = sum(totals[kind] for kind in _REMOVED)
+    return Balance(before, added, removed, after - before - added + removed, after)
+
+
+def _histogram(
+    counts: Sequence[Record], column: str, bounds: Sequence[int], times: Mapping[str, object]
+) -> tuple[Interval, ...]:
+    """Return one interval per lower bound, after one for what is in none of them."""
+
+    def number(time: str, at: int) -> int | None:
+        if time not in times:
+            return None
+        return sum(row["entries"] for row in counts if (row["fact"], row[column]) == (time, at))
+
+    edges: list[int | None] = [None, *bounds, None]
+    return tuple(
+        Interval(edges[at], edges[at + 1], number(plan.BEFORE, at), number(plan.AFTER, at))
+        for at in range(len(bounds) + 1)
+    )
