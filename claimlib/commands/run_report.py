@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from claimlib.commands.runs import find_run, list_runs, undos_of
-from claimlib.commands.undo import COMMANDS
+from claimlib.commands.runs import UNDOABLE, find_run, list_runs, undos_of
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
@@ -112,7 +111,7 @@ class RunReport:
 
     def left_out(self, name: str) -> int:
         """Return the sum of a column over the groups that `groups` does not name."""
-        return (self.totals[name] or 0) - sum(row[name] for row in self.groups)
+        return (self.totals[name] or 0) - sum(int(row[name]) for row in self.groups)
 
 
 def run_report(
@@ -157,7 +156,7 @@ def run_report(
         where=store.where,
         run=reported,
         undone_by=undos[-1].key if len(undos) % 2 else None,
-        can_be_undone=has_history and not undos and reported.command in COMMANDS,
+        can_be_undone=has_history and not undos and reported.command in UNDOABLE,
         unfinished=tuple(row.key for row in unfinished),
         has_history=has_history,
         stalled_after_ms=stalled_ms,
@@ -231,7 +230,8 @@ def _histogram(
     def number(time: str, at: int) -> int | None:
         if time not in times:
             return None
-        return sum(row["entries"] for row in counts if (row["fact"], row[column]) == (time, at))
+        wanted = (time, at)
+        return sum(int(row["entries"]) for row in counts if (row["fact"], row[column]) == wanted)
 
     edges: list[int | None] = [None, *bounds, None]
     return tuple(

@@ -13,6 +13,7 @@ from jinja2 import Environment, StrictUndefined
 from claimlib.commands.run_report import RunReport
 from claimlib.report.model import Report, cell_text, is_numeric
 from claimlib.report.run_report import Section, of_run_report, sections
+from claimlib.report.text import instant
 from claimlib.terminal import one_line
 
 _LONGEST = 200
@@ -34,9 +35,20 @@ def as_html(report: RunReport) -> str:
     return environment.from_string(template).render(
         heading=_short(f"claimlib report: {report.run.key}"),
         verdict=_short(main.title, 2 * _LONGEST),
+        times=_times(report),
         notes=[_short(note, 2 * _LONGEST) for note in main.notes],
         parts=[_part(section) for section in sections(report)],
     )
+
+
+def _times(report: RunReport) -> str:
+    run = report.run
+    when = [
+        f"{what} {instant(ms)}"
+        for what, ms in (("Began", run.began_ms), ("ended", run.ended_ms))
+        if ms is not None
+    ]
+    return _short(f"{', '.join([*when, f'store {report.where}'])}.")
 
 
 def write_html(report: RunReport, path: Path) -> None:
@@ -86,7 +98,8 @@ def _plot(table: Report, names: Sequence[str]) -> _Plot | None:
         return None
     height = _BAR * len(names) + _GAP
     labelled = columns.index(names[0])
-    bars, labels = [], []
+    bars: list[dict[str, object]] = []
+    labels: list[dict[str, object]] = []
     for number, (row, of_row) in enumerate(zip(table.rows, values, strict=True)):
         top = _TOP + number * height
         text = " / ".join(cell_text(cell) for cell in row[:labelled])
