@@ -79,9 +79,9 @@ class RunReport:
             Then there are no changes and no transfers.
         stalled_after_ms: the idle time from which an entry counts as stalled.
         totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  What is
-            known only of the pending entries before or after the run is missing if the tables of
-            that time can no longer be read.
-        balance: None if one of these times is missing.
+            of the pending entries before or after the run is None if the tables of that time can no
+            longer be read.
+        balance: None if one of these times is unknown.
         groups: one row per group, refused ones first, then by stalled entries and by changes: see
             `plans.run_report.by_group`.
         transfers: one row per group, earlier and new owner, the most entries first: see
@@ -107,11 +107,15 @@ class RunReport:
 
     def knows(self, time: str) -> bool:
         """Return True if the pending entries at a time (`before`, `after`) are known."""
-        return f"pending_{time}" in self.totals
+        return self.totals[f"pending_{time}"] is not None
 
-    def left_out(self, name: str) -> int:
-        """Return the sum of a column over the groups that `groups` does not name."""
-        return (self.totals[name] or 0) - sum(int(row[name]) for row in self.groups)
+    def left_out(self, name: str) -> int | None:
+        """Return the sum of a column over the groups that `groups` does not name.
+
+        None if it is unknown.
+        """
+        total = self.totals[name]
+        return None if total is None else total - sum(int(row[name]) for row in self.groups)
 
 
 def run_report(
@@ -129,7 +133,8 @@ def run_report(
 
     Examples:
         >>> run_report(open_store("./store"), "nightly-1").totals["claimed"]
-        9335
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: ... has no finished run nightly-1: ...
     """
     reported = find_reported(store, run)
     begun, unfinished = pinned(store, ("pending", "groups", "runs"))
@@ -142,10 +147,10 @@ def run_report(
         changes,
         notes,
         begun.relation("groups") if groups_after is None else groups_after,
-        *(readings.get(time) for time in (plan.BEFORE, plan.AFTER)),
+        *map(readings.get, plan.TIMES),
     )
-    by_group = plan.by_group(known, stalled_ms, list(readings)).kept()
-    (totals,) = plan.totals(by_group, list(readings)).collect()
+    by_group = plan.by_group(known, stalled_ms, readings).kept()
+    (totals,) = plan.totals(by_group, readings).collect()
     transfers = plan.transfers(changes).kept()
     sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
     (transfers_total,) = transfers.select(*sums).collect()
@@ -207,14 +212,12 @@ def _readings(store: Store, run: FinishedRun) -> dict[str, Relation]:
 
 def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
     time = plan.AFTER if plan.AFTER in times else plan.BEFORE
-    of_time = ("stalled", "oldest_idle_ms", "pending") if time in times else ()
-    stalled, *others = (f"{name}_{time}{DESCENDING}" for name in of_time) if of_time else ("1",)
-    return (_REFUSED_FIRST, stalled, f"changed{DESCENDING}", *others, *GROUP)
+    worst = (f"stalled_{time}", "changed", f"oldest_idle_ms_{time}", f"pending_{time}")
+    return (_REFUSED_FIRST, *(f"{name}{DESCENDING}" for name in worst), *GROUP)
 
 
 def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> Balance | None:
-    times = [totals.get(f"pending_{time}") for time in (plan.BEFORE, plan.AFTER)]
-    before, after = times
+    before, after = (totals[f"pending_{time}"] for time in plan.TIMES)
     if before is None or after is None:
         return None
     added = sum(totals[kind] for kind in ADDED) + run.counts.get(NEW["pending"], 0)

@@ -5,7 +5,7 @@ Each statement aggregates.  The rows that a caller fetches do not grow with the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from claimlib.engine.relation import Relation, union_all
 from claimlib.plans.journal_rows import ADDED, CHANGED, of_kinds
@@ -27,6 +27,11 @@ PENDING = (
     *("delivered_5_plus", "delivered_10_plus"),
 )
 """What is known of the pending entries at one time; in a relation `_before` or `_after` follows."""
+TIMES = (BEFORE, AFTER)
+_OF_TIMES = tuple(f"{name}_{time}" for name in PENDING for time in TIMES)
+_MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
+COLUMNS = (*GROUP, "reason", *_OF_TIMES, *CHANGES, "changed", Kind.LOST)
+"""The columns of `by_group`, in order."""
 
 
 def facts(
@@ -67,25 +72,29 @@ def facts(
     )
 
 
-def by_group(known: Relation, stalled_ms: int, times: Sequence[str]) -> Relation:
-    """Return one row per (stream, consumer_group).
+def by_group(known: Relation, stalled_ms: int, times: Collection[str]) -> Relation:
+    """Return one row per (stream, consumer_group): `COLUMNS`.
 
-    Columns: `reason` (why the run refused it, or None), the columns `PENDING` of each of the times,
-    one count for each of `CHANGES`, `changed` (their sum), and `lost`.
+    `reason` says why the run refused the group; it is None if it did not.  The columns of a time
+    that is unknown are None.  There is a count for each of `CHANGES`; `changed` is their sum.
 
     Args:
         known: `facts`.
         stalled_ms: the idle time in ms from which an entry is stalled.
-        times: `before`, `after`, both or none.
+        times: those that are known: `before`, `after`, both or none.
     """
-    kinds = ", ".join(f"{_count(kind)} AS {kind}" for kind in (*CHANGES, Kind.LOST))
-    of_times = "".join(f", {_pending(time, stalled_ms)}" for time in times)
+    sums = {
+        **{kind: _count(kind) for kind in (*CHANGES, Kind.LOST)},
+        "changed": f"count_if(fact IN ({_listed(CHANGES)}))",
+        "reason": "max(reason)",
+    }
+    for time in TIMES:
+        unknown = dict.fromkeys(PENDING, "CAST(NULL AS BIGINT)")
+        of_time = _pending(time, stalled_ms) if time in times else unknown
+        sums |= {f"{name}_{time}": value for name, value in of_time.items()}
+    values = (f"{sums[name]} AS {name}" for name in COLUMNS[len(GROUP) :])
     return known.sql(
-        f"""
-        SELECT {GROUP_SQL}, max(reason) AS reason, {kinds},
-            count_if(fact IN ({_listed(CHANGES)})) AS changed{of_times}
-        FROM {{this}} AS this GROUP BY {GROUP_SQL}
-        """
+        f"SELECT {GROUP_SQL}, {', '.join(values)} FROM {{this}} AS this GROUP BY {GROUP_SQL}"
     )
 
 
@@ -97,9 +106,9 @@ def _count(fact: str, condition: str = "true") -> str:
     return f"count_if(fact = '{fact}' AND {condition})"
 
 
-def _pending(time: str, stalled_ms: int) -> str:
+def _pending(time: str, stalled_ms: int) -> dict[str, str]:
     of_time = f"CASE WHEN fact = '{time}' THEN"
-    values = {
+    return {
         "pending": _count(time),
         "stalled": _count(time, f"idle_ms >= {stalled_ms:d}"),
         "oldest_idle_ms": f"max({of_time} idle_ms END)",
@@ -107,25 +116,36 @@ def _pending(time: str, stalled_ms: int) -> str:
         "delivered_5_plus": _count(time, f"delivery_count >= {OFTEN:d}"),
         "delivered_10_plus": _count(time, f"delivery_count >= {VERY_OFTEN:d}"),
     }
-    return ", ".join(f"{values[name]} AS {name}_{time}" for name in PENDING)
 
 
-def totals(groups: Relation, times: Sequence[str]) -> Relation:
+def totals(groups: Relation, times: Collection[str]) -> Relation:
     """Return one row: the sums and maxima of `by_group`, `groups` and `refused` (their numbers),
-    and for each time `stalled_groups` (the number of groups with stalled entries)."""
-    sums = (f"coalesce(sum({name}), 0L) AS {name}" for name in (*CHANGES, "changed", Kind.LOST))
-    of_times = (
-        f"max({name}_{time}) AS {name}_{time}"
-        if name in {"oldest_idle_ms", "highest_delivery_count"}
-        else f"coalesce(sum({name}_{time}), 0L) AS {name}_{time}"
-        for time in times
-        for name in PENDING
-    )
+    and for each time `stalled_groups` (the number of groups with stalled entries).
+
+    Args:
+        times: see `by_group`.  What is of another time is None.
+    """
+
+    def total(name: str, time: str) -> str:
+        column = f"{name}_{time}"
+        if name in _MAXIMA:
+            return f"max({column}) AS {column}"
+        return f"{_sum(column) if time in times else 'sum(' + column + ')'} AS {column}"
+
+    def stalled(time: str) -> str:
+        number = f"count_if(stalled_{time} > 0)" if time in times else "CAST(NULL AS BIGINT)"
+        return f"{number} AS stalled_groups_{time}"
+
     return groups.select(
         *("count(*) AS groups", "count_if(reason IS NOT NULL) AS refused"),
-        *(f"count_if(stalled_{time} > 0) AS stalled_groups_{time}" for time in times),
-        *(*sums, *of_times),
+        *map(stalled, TIMES),
+        *(total(name, time) for name in PENDING for time in TIMES),
+        *(f"{_sum(name)} AS {name}" for name in (*CHANGES, "changed", Kind.LOST)),
     )
+
+
+def _sum(name: str) -> str:
+    return f"coalesce(sum({name}), 0L)"
 
 
 def intervals(known: Relation) -> Relation:
@@ -135,7 +155,7 @@ def intervals(known: Relation) -> Relation:
     if the idle time is unknown, or the entry was delivered later.
     """
     idle, deliveries = _number("idle_ms", IDLE_MS), _number("delivery_count", DELIVERIES)
-    return known.where(f"fact IN ({_listed((BEFORE, AFTER))})").sql(
+    return known.where(f"fact IN ({_listed(TIMES)})").sql(
         f"""
         SELECT fact, idle, deliveries, count(*) AS entries
         FROM (SELECT fact, {idle} AS idle, {deliveries} AS deliveries FROM {{this}} AS this) AS each

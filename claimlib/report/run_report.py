@@ -9,7 +9,7 @@ from typing import Any
 
 from claimlib.commands.run_report import Interval, RunReport
 from claimlib.plans.keys import GROUP
-from claimlib.plans.run_report import AFTER, BEFORE, CHANGES, PENDING
+from claimlib.plans.run_report import AFTER, BEFORE, CHANGES, COLUMNS, PENDING, TIMES
 from claimlib.report.counts import MEANINGS
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
@@ -29,7 +29,6 @@ from claimlib.times import format_duration_ms
 
 SCHEMA_VERSION = 1
 """The version of the JSON document.  It rises when a field changes its meaning, or goes."""
-_TIMES = (BEFORE, AFTER)
 _WORDS = {
     Kind.CLAIMED: "claimed",
     Kind.FORCED: "made pending",
@@ -74,7 +73,7 @@ def verdict(report: RunReport) -> str:
 
 
 def _stalled(report: RunReport) -> str:
-    times = [time for time in _TIMES if report.knows(time)]
+    times = [time for time in TIMES if report.knows(time)]
     numbers = {time: report.totals[f"stalled_groups_{time}"] or 0 for time in times}
     if not numbers:
         return ""
@@ -128,12 +127,10 @@ def of_run_report(report: RunReport) -> Report:
         notes=(*_remarks(report), *_next_steps(report)),
         document=document(report),
         records=report.groups,
-        names=GROUP_NAMES,
+        names=tuple(map(str, COLUMNS)),
     )
 
 
-GROUP_NAMES = (*GROUP, "reason", *CHANGES, "changed", Kind.LOST)
-"""The names that each record of a group has; those of `PENDING` are missing if they are unknown."""
 _OF_GROUPS = ("pending", "stalled", "oldest_idle_ms", "highest_delivery_count")
 _LABELS = {
     "pending": "pending",
@@ -147,7 +144,7 @@ _LABELS = {
 
 def _group_columns(report: RunReport) -> dict[str, str]:
     """Return the columns of the worst groups: those that are known and say something."""
-    times = [time for time in _TIMES if report.knows(time)]
+    times = [time for time in TIMES if report.knows(time)]
     of_times = {
         f"{name}_{time}": f"{_LABELS[name]} {time}"
         for name in _OF_GROUPS
@@ -173,10 +170,12 @@ def _groups_left_out(report: RunReport) -> Iterable[str]:
     hidden = (report.totals["groups"] or 0) - len(report.groups)
     if hidden > 0:
         time = AFTER if report.knows(AFTER) else BEFORE
-        parts = [f"{report.left_out('changed'):,} changed"]
-        if report.knows(time):
-            parts.insert(0, f"{report.left_out(f'pending_{time}'):,} pending")
-        yield f"and {number_of(hidden, 'more group')}: {', '.join(parts)}"
+        parts = {
+            "pending": report.left_out(f"pending_{time}"),
+            "changed": report.left_out("changed"),
+        }
+        numbers = (f"{number:,} {what}" for what, number in parts.items() if number is not None)
+        yield f"and {number_of(hidden, 'more group')}: {', '.join(numbers)}"
 
 
 def _remarks(report: RunReport) -> Iterable[str]:
@@ -187,7 +186,7 @@ def _remarks(report: RunReport) -> Iterable[str]:
             "maintain has deleted the journal rows of this run: the changes are as the run counted"
             " them, and it is not known which entries they were"
         )
-    unknown = [time for time in _TIMES if not report.knows(time)]
+    unknown = [time for time in TIMES if not report.knows(time)]
     if unknown:
         yield (
             f"the pending entries {' and '.join(unknown)} the run are unknown: these versions of"
@@ -232,14 +231,14 @@ def sections(report: RunReport) -> tuple[Section, ...]:
         for section in (
             Section(groups, bars),
             Section(_balance(report)),
-            Section(_intervals("Idle times", "idle time", report.idle_ms, _idle_label), _TIMES),
+            Section(_intervals("Idle times", "idle time", report.idle_ms, _idle_label), TIMES),
             Section(
                 _intervals("Delivery counts", "deliveries", report.delivery_counts, _count_label),
-                _TIMES,
+                TIMES,
             ),
             Section(_transfers(report), ("entries",)),
             Section(_counts(report)),
-            Section(_phases(report), ("took_ms",)),
+            Section(_phases(report), ("phase_ms",)),
         )
         if section.table.rows
     )
@@ -257,7 +256,7 @@ def _table(
 
 def _balance(report: RunReport) -> Report:
     """Return the pending entries before and after the run, and how their numbers add up."""
-    times = [time for time in _TIMES if report.knows(time)]
+    times = [time for time in TIMES if report.knows(time)]
     names = PENDING if times else ()
     rows = [
         (_label(report, name), *(_pending_cell(report, name, time) for time in times))
@@ -290,7 +289,7 @@ def _pending_cell(report: RunReport, name: str, time: str) -> Cell:
 def _intervals(
     title: str, heading: str, intervals: Sequence[Interval], label: Callable[[Interval], str]
 ) -> Report:
-    times = [time for time in _TIMES if any(getattr(of, time) for of in intervals)]
+    times = [time for time in TIMES if any(getattr(of, time) for of in intervals)]
     rows = (
         (label(of), *(getattr(of, time) for time in times))
         for of in intervals
@@ -326,7 +325,7 @@ def _transfers(report: RunReport) -> Report:
     rest = report.transfers_total["entries"] - shown
     return _table(
         "Entries that got another owner",
-        headings(*names, "entries", consumer="consumer now"),
+        headings(*names, "entries"),
         ((*(visible(row[name]) for name in names), row["entries"]) for row in report.transfers),
         notes=[f"and {number_of(hidden, 'more pair')} of owners: {entries_text(rest)}"]
         if hidden > 0
@@ -347,9 +346,12 @@ def _phases(report: RunReport) -> Report:
     took = report.run.phase_ms
     return _table(
         "Phases of the run",
-        headings("phase", "took_ms", took_ms="took (ms)"),
+        headings("phase", "phase_ms", phase_ms="took (ms)"),
         ((str(phase), took[phase]) for phase in Phase if phase in took),
     )
+
+
+_LEFT_OUT = ("pending_before", "pending_after", "changed")
 
 
 def document(report: RunReport) -> dict[str, object]:
@@ -373,8 +375,7 @@ def document(report: RunReport) -> dict[str, object]:
             "groups": hidden,
             **{
                 name: report.left_out(name)
-                for name in ("changed", "pending_before", "pending_after")
-                if name in report.totals
+                for name in ("changed", *map("pending_{}".format, TIMES))
             },
         },
         "transfers": report.transfers,

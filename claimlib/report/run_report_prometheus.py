@@ -72,10 +72,10 @@ class _Metrics(Collector):
         refused = report.totals["refused"] or 0
         yield _of_command("refused_groups", "Groups that the run refused.", run.command, refused)
         for name, (metric, text) in _PENDING.items():
-            value = report.totals.get(name)
+            value = report.totals[name]
             if value is not None:
                 yield GaugeMetricFamily(f"claimlib_{metric}", text, value)
-        oldest_ms = report.totals.get(f"oldest_idle_ms_{AFTER}")
+        oldest_ms = report.totals[f"oldest_idle_ms_{AFTER}"]
         if oldest_ms is not None:
             yield GaugeMetricFamily(
                 "claimlib_oldest_idle_seconds",
