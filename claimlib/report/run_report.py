@@ -225,7 +225,7 @@ def sections(report: RunReport) -> tuple[Section, ...]:
     """Return the parts of a report that have something to show."""
     main = of_run_report(report)
     groups = _table("Worst groups", dict(main.columns), main.rows, notes=main.cut_off)
-    bars = tuple(name for name in main.columns if name.startswith("pending_"))
+    bars = tuple(f"pending_{time}" for time in TIMES)
     return tuple(
         section
         for section in (

@@ -87,12 +87,12 @@ def hand_made(names=(b"orders",), **changes):
 
 def test_the_verdict_is_one_sentence_for_each_kind_of_run():
     assert verdict(hand_made()) == (
-        f"Run {NIGHTLY.run_seq} ({NIGHTLY.key}): 3 of 27 groups were stalled before the run, 1 after it."
+        "Run 7 (xautoclaim:nightly): 3 of 27 groups were stalled before the run, 1 after it."
         " 9,335 entries claimed, 2,159 deleted, 0 lost to other writers"
     )
     unknown = {**TOTALS, **{f"{name}_{time}": None for name in PENDING for time in TIMES}}
     assert verdict(hand_made(totals=unknown)).startswith(
-        f"Run {NIGHTLY.run_seq} ({NIGHTLY.key}): 9,335 entries claimed"
+        "Run 7 (xautoclaim:nightly): 9,335 entries claimed"
     )
     none = {**TOTALS, "claimed": 0, "deleted": 0}
     snapshot = replace(NIGHTLY, command="snapshot", counts={"pending_new": 1})
@@ -150,7 +150,7 @@ class Page(HTMLParser):
 
 def test_hostile_names_are_texts_that_can_be_read_and_nothing_else():
     text = as_html(hand_made(HOSTILE, run=RUN))
-    page, plain = Page(text), Page(as_html(hand_made([b"plain"] * len(HOSTILE))))
+    page, plain = Page(text), Page(as_html(hand_made([b"plain"] * len(HOSTILE), run=RUN)))
     shape = [(tag, sorted(attributes)) for tag, attributes, _ in page.elements]
     assert shape == [(tag, sorted(attributes)) for tag, attributes, _ in plain.elements]
     said = {data.strip() for data in page.texts}
@@ -226,7 +226,7 @@ def test_bars_are_as_long_as_their_numbers():
     bars = [
         (rect["class"], int(rect["width"])) for rect in page.of("rect") if rect["height"] == "11"
     ]
-    # The group (1, 1), two intervals of idle times and two of deliveries, the transfer, phases.
+    # The group (1 and 1 pending), and two intervals of idle times (5 and 0, 6 and 8).
     assert bars[:2] == [("bar0", 420), ("bar1", 420)]
     assert bars[2:6] == [("bar0", 262), ("bar1", 0), ("bar0", 315), ("bar1", 420)]
 
