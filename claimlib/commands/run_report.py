@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from claimlib.commands.runs import UNDOABLE, find_run, list_runs, undos_of
@@ -34,39 +35,6 @@ _REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """Count the pending entries whose idle time or delivery count is in an interval.
-
-    Attributes:
-        at_least: the lower bound, inclusive.  None for entries whose idle time is unknown.
-        below: the upper bound, exclusive.  None if there is none.
-        before, after: the number of entries before and after the run.  None if unknown.
-    """
-
-    at_least: int | None
-    below: int | None
-    before: int | None
-    after: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """Add up the pending entries of a run: before + added - removed + by_others = after.
-
-    Attributes:
-        before, after: their number before and after the run.
-        added, removed: how many the run made pending, and how many it made not pending.
-        by_others: what other writers added less what they removed while the run worked.
-    """
-
-    before: int
-    added: int
-    removed: int
-    by_others: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
 class RunReport:
     """Hold the report on one run.
 
@@ -81,13 +49,18 @@ class RunReport:
         totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  What is
             of the pending entries before or after the run is None if the tables of that time can no
             longer be read.
-        balance: None if one of these times is unknown.
+        balance: how the pending entries add up: `before` + `added` - `removed` + `by_others` =
+            `after`.  `added` and `removed` are by the run, `by_others` is by other writers while it
+            worked.  None if one of these times is unknown.
         groups: one row per group, refused ones first, then by stalled entries and by changes: see
             `plans.run_report.by_group`.
         transfers: one row per group, earlier and new owner, the most entries first: see
             `plans.run_report.transfers`.
         transfers_total: the number of all such rows, `pairs`, and of their `entries`.
-        idle_ms, delivery_counts: how many entries are pending in each interval.
+        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts:
+            `at_least`, `below` (exclusive; None if there is no upper bound), and the number of
+            pending entries `before` and `after` the run (None if unknown).  at_least is None for
+            entries whose idle time is unknown.
     """
 
     where: str
@@ -98,12 +71,12 @@ class RunReport:
     has_history: bool
     stalled_after_ms: int
     totals: Mapping[str, int | None]
-    balance: Balance | None
+    balance: Mapping[str, int] | None
     groups: Sequence[Record]
     transfers: Sequence[Record]
     transfers_total: Mapping[str, int]
-    idle_ms: tuple[Interval, ...]
-    delivery_counts: tuple[Interval, ...]
+    idle_ms: Sequence[Record]
+    delivery_counts: Sequence[Record]
 
     def knows(self, time: str) -> bool:
         """Return True if the pending entries at a time (`before`, `after`) are known."""
@@ -216,18 +189,24 @@ def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
     return (_REFUSED_FIRST, *(f"{name}{DESCENDING}" for name in worst), *GROUP)
 
 
-def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> Balance | None:
+def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> dict[str, int] | None:
     before, after = (totals[f"pending_{time}"] for time in plan.TIMES)
     if before is None or after is None:
         return None
     added = sum(totals[kind] for kind in ADDED) + run.counts.get(NEW["pending"], 0)
     removed = sum(totals[kind] for kind in _REMOVED)
-    return Balance(before, added, removed, after - before - added + removed, after)
+    return {
+        "before": before,
+        "added": added,
+        "removed": removed,
+        "by_others": after - before - added + removed,
+        "after": after,
+    }
 
 
 def _histogram(
     counts: Sequence[Record], column: str, bounds: Sequence[int], times: Mapping[str, object]
-) -> tuple[Interval, ...]:
+) -> list[Record]:
     """Return one interval per lower bound, after one for what is in none of them."""
 
     def number(time: str, at: int) -> int | None:
@@ -237,7 +216,7 @@ def _histogram(
         return sum(int(row["entries"]) for row in counts if (row["fact"], row[column]) == wanted)
 
     edges: list[int | None] = [None, *bounds, None]
-    return tuple(
-        Interval(edges[at], edges[at + 1], number(plan.BEFORE, at), number(plan.AFTER, at))
-        for at in range(len(bounds) + 1)
-    )
+    return [
+        {"at_least": low, "below": high, **{time: number(time, at) for time in plan.TIMES}}
+        for at, (low, high) in enumerate(pairwise(edges))
+    ]

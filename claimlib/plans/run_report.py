@@ -83,8 +83,8 @@ def by_group(known: Relation, stalled_ms: int, times: Collection[str]) -> Relati
         stalled_ms: the idle time in ms from which an entry is stalled.
         times: those that are known: `before`, `after`, both or none.
     """
-    sums = {
-        **{kind: _count(kind) for kind in (*CHANGES, Kind.LOST)},
+    sums: dict[str, str] = {
+        **{str(kind): _count(kind) for kind in (*CHANGES, Kind.LOST)},
         "changed": f"count_if(fact IN ({_listed(CHANGES)}))",
         "reason": "max(reason)",
     }

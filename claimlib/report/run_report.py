@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from claimlib.commands.run_report import Interval, RunReport
+from claimlib.commands.run_report import RunReport
+from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
 from claimlib.plans.run_report import AFTER, BEFORE, CHANGES, COLUMNS, PENDING, TIMES
 from claimlib.report.counts import MEANINGS
@@ -265,11 +266,11 @@ def _balance(report: RunReport) -> Report:
     sums = report.balance
     notes = []
     if sums is not None:
-        others = f" {sums.by_others:+,} by other writers" if sums.by_others else ""
-        notes.append(
-            f"{sums.before:,} before + {sums.added:,} added - {sums.removed:,} removed{others}"
-            f" = {sums.after:,} after"
-        )
+        parts = [
+            f"{sums['before']:,} before + {sums['added']:,} added - {sums['removed']:,} removed",
+            *([f"{sums['by_others']:+,} by other writers"] if sums["by_others"] else []),
+        ]
+        notes.append(f"{' '.join(parts)} = {sums['after']:,} after")
     columns = headings("what", *times)
     return Report(
         "Pending entries before and after the run", columns, tuple(rows), tuple(notes), {}, []
@@ -287,19 +288,19 @@ def _pending_cell(report: RunReport, name: str, time: str) -> Cell:
 
 
 def _intervals(
-    title: str, heading: str, intervals: Sequence[Interval], label: Callable[[Interval], str]
+    title: str, heading: str, intervals: Sequence[Record], label: Callable[[Record], str]
 ) -> Report:
-    times = [time for time in TIMES if any(getattr(of, time) for of in intervals)]
+    times = [time for time in TIMES if any(of[time] for of in intervals)]
     rows = (
-        (label(of), *(getattr(of, time) for time in times))
+        (label(of), *(of[time] for time in times))
         for of in intervals
-        if of.at_least is not None or of.before or of.after
+        if of["at_least"] is not None or of["before"] or of["after"]
     )
     return _table(title, headings("interval", *times, interval=heading), rows if times else ())
 
 
-def _idle_label(interval: Interval) -> str:
-    low, high = interval.at_least, interval.below
+def _idle_label(interval: Record) -> str:
+    low, high = interval["at_least"], interval["below"]
     if low is None:
         return "unknown"
     if high is None:
@@ -311,8 +312,8 @@ def _idle_label(interval: Interval) -> str:
     )
 
 
-def _count_label(interval: Interval) -> str:
-    low, high = interval.at_least, interval.below
+def _count_label(interval: Record) -> str:
+    low, high = interval["at_least"], interval["below"]
     if low is None or high is None:
         return f"{low} or more"
     return str(low) if high == low + 1 else f"{low} to {high - 1}"
@@ -369,7 +370,7 @@ def document(report: RunReport) -> dict[str, object]:
         "has_history": report.has_history,
         "stalled_after_ms": report.stalled_after_ms,
         "totals": dict(report.totals),
-        "balance": None if report.balance is None else asdict(report.balance),
+        "balance": report.balance,
         "groups": report.groups,
         "groups_not_shown": {
             "groups": hidden,
@@ -380,7 +381,7 @@ def document(report: RunReport) -> dict[str, object]:
         },
         "transfers": report.transfers,
         "transfers_total": dict(report.transfers_total),
-        "idle_ms": [asdict(interval) for interval in report.idle_ms],
-        "delivery_counts": [asdict(interval) for interval in report.delivery_counts],
+        "idle_ms": report.idle_ms,
+        "delivery_counts": report.delivery_counts,
         "next_steps": _commands(report),
     }

@@ -83,12 +83,12 @@ def check(store, name):
     totals, intervals = expected(store, report.run)
     assert {key: report.totals[key] for key in totals} == totals
     for time, (idle, counts) in intervals.items():
-        assert [getattr(of, time) for of in report.idle_ms] == idle
-        assert [getattr(of, time) for of in report.delivery_counts] == counts
+        assert [of[time] for of in report.idle_ms] == idle
+        assert [of[time] for of in report.delivery_counts] == counts
     sums = report.balance
-    assert (sums.before, sums.after) == (totals["pending_before"], totals["pending_after"])
-    assert sums.before + sums.added - sums.removed == sums.after
-    assert sums.by_others == 0
+    assert (sums["before"], sums["after"]) == (totals["pending_before"], totals["pending_after"])
+    assert sums["before"] + sums["added"] - sums["removed"] == sums["after"]
+    assert sums["by_others"] == 0
     for column in ("pending_before", "pending_after", "changed", "claimed", "lost"):
         of_groups = sum(row[column] for row in report.groups)
         assert of_groups + report.left_out(column) == report.totals[column]
@@ -146,7 +146,7 @@ def test_what_another_writer_changed_meanwhile_is_lost_and_no_transfer(store):
     report = run_report(store)
     assert (report.totals["lost"], report.totals["claimed"]) == (1, 4)
     assert [row["entries"] for row in report.transfers] == [4]
-    assert report.balance.by_others == -1
+    assert report.balance["by_others"] == -1
     assert "- 1 removed -1 by other writers = 8 after" in sections(report)[1].table.notes[0]
     assert verdict(report).endswith("4 entries claimed, 1 deleted, 1 lost to other writers")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import parser
 
-from claimlib.commands.run_report import Balance, Interval, RunReport
+from claimlib.commands.run_report import RunReport
 from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
 from claimlib.report.run_report import document, of_run_report, sections, verdict
 from claimlib.report.run_report_html import as_html, write_html
@@ -50,6 +50,13 @@ TOTALS = {
 }
 
 
+SUMS = ("before", "added", "removed", "by_others", "after")
+
+
+def interval(at_least, below, before, after):
+    return {"at_least": at_least, "below": below, "before": before, "after": after}
+
+
 def hand_made(names=(b"orders",), **changes):
     """A report with a group for each name."""
     groups = [
@@ -75,12 +82,12 @@ def hand_made(names=(b"orders",), **changes):
         has_history=True,
         stalled_after_ms=900_000,
         totals=TOTALS,
-        balance=Balance(14_000, 0, 2159, 0, 11_841),
+        balance=dict(zip(SUMS, (14_000, 0, 2159, 0, 11_841), strict=True)),
         groups=groups,
         transfers=transfers,
         transfers_total={"pairs": len(names), "entries": 7 * len(names)},
-        idle_ms=(Interval(None, 0, 0, 0), Interval(0, 1000, 5, 0), Interval(1000, None, 6, 8)),
-        delivery_counts=(Interval(0, 1, 1, 2), Interval(1, None, 3, 4)),
+        idle_ms=(interval(None, 0, 0, 0), interval(0, 1000, 5, 0), interval(1000, None, 6, 8)),
+        delivery_counts=(interval(0, 1, 1, 2), interval(1, None, 3, 4)),
     )
     return replace(report, **changes)
 
@@ -105,7 +112,7 @@ def test_the_verdict_is_one_sentence_for_each_kind_of_run():
 
 def test_what_does_not_apply_is_left_out():
     none = {**TOTALS, "claimed": 0, "groups": 0}
-    empty = hand_made((), totals=none, transfers=(), idle_ms=(Interval(0, None, 0, 0),))
+    empty = hand_made((), totals=none, transfers=(), idle_ms=(interval(0, None, 0, 0),))
     titles = [section.table.title for section in sections(empty)]
     assert "Worst groups" not in titles
     assert "Entries that got another owner" not in titles
