@@ -33,13 +33,14 @@ from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import ASSIGNMENT, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
-from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
+from claimlib.report import bulk, describe, mirror, model, run_report, runs, store, sweep, xpending
 from claimlib.report.model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
 from claimlib.store.creation import Creation
 from tests.edge.processes import run_claimlib
 from tests.edge.test_report import RUN as ONE_RUN
+from tests.edge.test_run_report import hand_made
 
 RUN = replace(
     ONE_RUN,
@@ -373,6 +374,10 @@ def of_check():
     return store.of_check("s", [Problem("streams", "what", True, 1, "s")]), "problems"
 
 
+def of_run_report():
+    return run_report.of_run_report(hand_made()), "groups"
+
+
 WITH_ROWS = (
     of_reply,
     of_bulk,
@@ -383,6 +388,7 @@ WITH_ROWS = (
     of_policy,
     of_range,
     of_check,
+    of_run_report,
 )
 
 
