@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
     from claimlib.commands.maintain import MaintainReply, maintain
     from claimlib.commands.mirror import NamedStreams
+    from claimlib.commands.period_report import PeriodReport, period_report
     from claimlib.commands.reply import Reply
     from claimlib.commands.rescue import RescueReply, rescue
     from claimlib.commands.reset_cursor import reset_cursor
@@ -176,6 +177,7 @@ __all__ = [
     "NotAMirrorError",
     "PendingRange",
     "PendingSummary",
+    "PeriodReport",
     "PermissionDeniedError",
     "Phase",
     "Policy",
@@ -261,6 +263,7 @@ __all__ = [
     "pending_overview",
     "pending_range",
     "pending_summary",
+    "period_report",
     "read_store",
     "register_redis_sources",
     "rescue",
@@ -286,6 +289,7 @@ _NAMES = {
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
     "claimlib.commands.maintain": "MaintainReply maintain",
     "claimlib.commands.mirror": "NamedStreams",
+    "claimlib.commands.period_report": "PeriodReport period_report",
     "claimlib.commands.reply": "Reply",
     "claimlib.commands.rescue": "RescueReply rescue",
     "claimlib.commands.reset_cursor": "reset_cursor",

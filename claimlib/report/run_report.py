@@ -225,7 +225,7 @@ def _commands(report: RunReport) -> dict[str, str]:
 def sections(report: RunReport) -> tuple[Section, ...]:
     """Return the parts of a report that have something to show."""
     main = of_run_report(report)
-    groups = _table("Worst groups", dict(main.columns), main.rows, notes=main.cut_off)
+    groups = table("Worst groups", main.columns, main.rows, notes=main.cut_off)
     bars = tuple(f"pending_{time}" for time in TIMES)
     return tuple(
         section
@@ -245,13 +245,14 @@ def sections(report: RunReport) -> tuple[Section, ...]:
     )
 
 
-def _table(
+def table(
     title: str,
-    columns: dict[str, str],
+    columns: Mapping[str, str],
     rows: Iterable[tuple[Cell, ...]],
     *,
     notes: Iterable[str] = (),
 ) -> Report:
+    """Return the table of a section."""
     return Report(title, columns, tuple(rows), tuple(notes), {}, [])
 
 
@@ -296,7 +297,7 @@ def _intervals(
         for of in intervals
         if of["at_least"] is not None or of["before"] or of["after"]
     )
-    return _table(title, headings("interval", *times, interval=heading), rows if times else ())
+    return table(title, headings("interval", *times, interval=heading), rows if times else ())
 
 
 def _idle_label(interval: Record) -> str:
@@ -324,7 +325,7 @@ def _transfers(report: RunReport) -> Report:
     shown = sum(row["entries"] for row in report.transfers)
     hidden = report.transfers_total["pairs"] - len(report.transfers)
     rest = report.transfers_total["entries"] - shown
-    return _table(
+    return table(
         "Entries that got another owner",
         headings(*names, "entries"),
         ((*(visible(row[name]) for name in names), row["entries"]) for row in report.transfers),
@@ -336,7 +337,7 @@ def _transfers(report: RunReport) -> Report:
 
 def _counts(report: RunReport) -> Report:
     counts = {name: count for name, count in sorted(report.run.counts.items()) if count}
-    return _table(
+    return table(
         "What the run counted",
         headings("what", "number", "meaning"),
         ((name.replace("_", " "), count, MEANINGS.get(name, "")) for name, count in counts.items()),
@@ -345,7 +346,7 @@ def _counts(report: RunReport) -> Report:
 
 def _phases(report: RunReport) -> Report:
     took = report.run.phase_ms
-    return _table(
+    return table(
         "Phases of the run",
         headings("phase", "phase_ms", phase_ms="took (ms)"),
         ((str(phase), took[phase]) for phase in Phase if phase in took),

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
+from claimlib.commands.period_report import PeriodReport
 from claimlib.commands.run_report import RunReport
+from claimlib.report import period_report
 from claimlib.report.model import Report, cell_text, is_numeric
 from claimlib.report.run_report import Section, of_run_report, sections
 from claimlib.report.text import instant
@@ -29,15 +31,33 @@ def as_html(report: RunReport) -> str:
 
     Every text is escaped by the template, and what is not printable is written out.
     """
-    main = of_run_report(report)
+    return _page(
+        f"claimlib report: {report.run.key}",
+        _times(report),
+        of_run_report(report),
+        sections(report),
+    )
+
+
+def period_as_html(report: PeriodReport) -> str:
+    """Return the HTML document of a report on a period, see `as_html`."""
+    return _page(
+        "claimlib report: runs of a period",
+        f"From {instant(report.since_ms)} to {instant(report.until_ms)}, store {report.where}.",
+        period_report.of_period_report(report),
+        period_report.sections(report),
+    )
+
+
+def _page(heading: str, times: str, main: Report, parts: Sequence[Section]) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = files("claimlib.report").joinpath("run_report.html.jinja").read_text("utf-8")
     return environment.from_string(template).render(
-        heading=_short(f"claimlib report: {report.run.key}"),
+        heading=_short(heading),
         verdict=_short(main.title, 2 * _LONGEST),
-        times=_times(report),
+        times=_short(times),
         notes=[_short(note, 2 * _LONGEST) for note in main.notes],
-        parts=[_part(section) for section in sections(report)],
+        parts=[_part(section) for section in parts],
     )
 
 
@@ -48,13 +68,13 @@ def _times(report: RunReport) -> str:
         for what, ms in (("Began", run.began_ms), ("ended", run.ended_ms))
         if ms is not None
     ]
-    return _short(f"{', '.join([*when, f'store {report.where}'])}.")
+    return f"{', '.join([*when, f'store {report.where}'])}."
 
 
-def write_html(report: RunReport, path: Path) -> None:
-    """Write the HTML document to a file.  A reader never sees a part of it."""
+def write_html(text: str, path: Path) -> None:
+    """Write an HTML document to a file.  A reader never sees a part of it."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(as_html(report), encoding="utf-8")
+    new.write_text(text, encoding="utf-8")
     new.replace(path)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from claimlib.commands import run_report as module
 from claimlib.commands.maintain import maintain
+from claimlib.commands.period_report import period_report
 from claimlib.commands.run_report import MOST_GROUPS, run_report
 from claimlib.commands.runs import UNDOABLE
 from claimlib.commands.undo import undo
@@ -25,9 +26,9 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.testing.tables import write_keyspace
-from tests.delta.own_rows import delete, update
+from tests.delta.own_rows import append, delete, pending_row, update
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
-from tests.delta.server_groups import mirror, stall, sweep, write
+from tests.delta.server_groups import HOUR_MS, mirror, stall, sweep, write
 
 STALLED_MS = 30_000
 HTML_BYTES, JSON_BYTES = 64_000, 48_000
@@ -221,6 +222,47 @@ def test_a_report_on_2000_groups_is_small_and_counts_what_it_leaves_out(store):
     assert len("".join(json_chunks(document(report))).encode()) < JSON_BYTES
     page = Path(__file__).parents[2].joinpath("docs", "reports.md").read_text(encoding="utf-8")
     assert f"{HTML_BYTES // 1000} kB" in page
+
+
+def test_a_period_counts_what_its_runs_did_again_and_again(store):
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    for number, consumer in enumerate((b"alice", b"bob", b"alice")):
+        now_ms = NOW_MS + number * HOUR_MS
+        xautoclaim(store, SweepRequest(AutoclaimRequest(consumer, 1000)), now_ms=now_ms)
+        append(store, "pending", *(pending_row("s", 100 + 10 * number + at) for at in range(3)))
+    report = period_report(store, 0)
+    journal = store.relation("journal").collect()
+    claims = [row for row in journal if row["kind"] == "claimed"]
+    turns, again = Counter(), Counter()
+    for row in sorted(claims, key=lambda row: row["run_seq"]):
+        entry = (row["stream"], row["id_ms"])
+        again[row["run_seq"]] += turns[entry] > 0
+        turns[entry] += 1
+    swept = [row for row in journal if row["kind"] == "swept"]
+    for row in report.runs:
+        seq = row["run_seq"]
+        assert row["claimed"] == sum(claim["run_seq"] == seq for claim in claims)
+        assert row["claimed_again"] == again[seq]
+        assert row["pending"] == sum(of["pending_before"] for of in swept if of["run_seq"] == seq)
+    assert [row["run_seq"] for row in report.runs] == [3, 2, 1]
+    assert report.totals["claimed_again"] == again.total() > 0
+    (worse,) = report.worse_groups
+    first, last = (
+        next(row["pending_before"] for row in swept if row["stream"] == "s" and row["run_seq"] == n)
+        for n in (1, 3)
+    )
+    assert (worse["stream"], worse["pending_first"], worse["pending_last"]) == ("s", first, last)
+    taken = Counter(
+        (row["stream"], row["from_consumer"])
+        for row in claims
+        if row["from_consumer"] != row["consumer"]
+    )
+    for row in report.losing_consumers:
+        assert row["entries"] == taken[row["stream"], row["consumer"]]
+        assert row["runs"] > 1
+    assert report.losing_consumers
+    assert period_report(store, 0, 1).totals["runs"] == 0
+    assert period_report(store, 0, 1).runs == []
 
 
 def test_the_commands_that_can_be_undone_are_those_of_their_modules():

@@ -240,7 +240,7 @@ def test_bars_are_as_long_as_their_numbers():
 
 def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
-    write_html(hand_made(), path)
+    write_html(as_html(hand_made()), path)
     before = path.read_text(encoding="utf-8")
 
     def fails(*_):
@@ -248,8 +248,22 @@ def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(OSError, match="disk full"):
-        write_html(hand_made(HOSTILE), path)
+        write_html(as_html(hand_made(HOSTILE)), path)
     assert path.read_text(encoding="utf-8") == before
+
+
+def test_names_in_the_report_on_a_period_are_harmless(claimlib, swept, tmp_path):
+    path = tmp_path / "report.html"
+    for number, consumer in enumerate(("bob", "alice", "bob")):
+        sweep = ("xautoclaim", swept, "--consumer", consumer, "--min-idle", "1s")
+        assert claimlib(*sweep, "--now", NOW_MS + 60_000 * (number + 1)).code == 0
+    said = claimlib("report", swept, "--since", "1d", "--html", path)
+    assert said.code == 0
+    assert said.out.startswith("4 runs since ")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert visible(spell(HOSTILE[1])) in {data.strip() for data in page.texts}
+    assert not page.of("img")
+    assert "Consumers that lost entries in several runs" in said.out
 
 
 # ------------------------------------------------------------------- metrics
@@ -340,13 +354,32 @@ def test_the_page_explains_each_field_of_the_document(claimlib, swept):
     shown = json.loads(claimlib("report", swept, "--output", "json").out)
     assert shown["schema_version"] == 1
     assert shown["verdict"] == claimlib("report", swept).out.partition("\n")[0]
+    explained = fields_in("## JSON", 0)
+    assert explained == paths_in(shown) | {"unfinished"}
+    assert json.loads(json.dumps(document(hand_made()))).keys() == shown.keys()
+
+
+def fields_in(after, number):
+    """The fields of a document that a table of the page explains, by its place after a heading."""
+    tables = text_of("docs/reports.md").partition(after)[2].split("| part | field | value |")[1:]
     explained, of = set(), [""]
-    for parts, names, _ in rows(text_of("docs/reports.md")):
+    for parts, names, _ in rows(f"| part | field | value |{tables[number]}"):
         of = re.findall(r"`(\w+)`", parts) or of
         for name in re.findall(r"`(\w+)`", names):
             explained |= {f"{part}.{name}".lstrip(".") for part in of}
-    assert explained == paths_in(shown) | {"unfinished"}
-    assert json.loads(json.dumps(document(hand_made()))).keys() == shown.keys()
+    return explained
+
+
+def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swept):
+    again = ("--consumer", "bob", "--min-idle", "1s", "--now", NOW_MS + 60_000, "--run-id", "b")
+    claimlib("xautoclaim", swept, *again)
+    again = ("--consumer", "alice", "--min-idle", "1s", "--now", NOW_MS + 120_000, "--run-id", "a")
+    claimlib("xautoclaim", swept, *again)
+    shown = json.loads(claimlib("report", swept, "--since", "1d", "--output", "json").out)
+    assert fields_in("## JSON", 1) == paths_in(shown) | {
+        f"worse_groups.{name}"
+        for name in ("stream", "consumer_group", "pending_first", "pending_last", "sweeps")
+    }
 
 
 @pytest.mark.parametrize(
@@ -355,6 +388,8 @@ def test_the_page_explains_each_field_of_the_document(claimlib, swept):
         (("--html", "absent/report.html"), "--html: absent/report.html is a folder, or is in"),
         (("--prometheus", "."), "--prometheus: . is a folder, or is in a folder"),
         (("nosuch",), "has no finished run nosuch"),
+        (("1", "--since", "1d"), "--since reports on all runs of a period: leave out RUN"),
+        (("--since", "1"), "has no unit"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_written(claimlib, swept, words, why):
