@@ -97,11 +97,11 @@ def _report_run(
     look = partial(find_reported, run=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         reported = run_report(opened, run)
+    _show(of_run_report(reported), sections(reported), view)  # refuses unknown columns
     if html is not None:
         write_html(as_html(reported), html)
     if prometheus is not None:
         write_metrics(reported, prometheus)
-    _show(of_run_report(reported), sections(reported), view)
 
 
 def _report_period(
@@ -117,9 +117,9 @@ def _report_period(
     now_ms = wall_ms()
     with opened_store(store, common.settings(), common) as (opened, _):
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
+    _show(of_period_report(reported), sections(reported), view)
     if html is not None:
         write_html(period_as_html(reported), html)
-    _show(of_period_report(reported), sections(reported), view)
 
 
 def _show(main: Report, parts: Sequence[Section], view: View) -> None:

@@ -157,14 +157,8 @@ def _group_columns(report: RunReport) -> dict[str, str]:
 
 
 def _group_cells(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[Cell, ...]:
-    numbers = columns[len(GROUP) :]
-    return group_row(
-        {
-            name: duration(value) if name.startswith("oldest") else value
-            for name, value in row.items()
-        },
-        numbers,
-    )
+    oldest = {name: duration(row[name]) for name in columns if name.startswith("oldest")}
+    return group_row({**row, **oldest}, columns[len(GROUP) :])
 
 
 def _groups_left_out(report: RunReport) -> Iterable[str]:

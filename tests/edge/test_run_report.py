@@ -390,12 +390,18 @@ def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swep
         (("nosuch",), "has no finished run nosuch"),
         (("1", "--since", "1d"), "--since reports on all runs of a period: leave out RUN"),
         (("--since", "1"), "has no unit"),
+        (("--html", "r.html", "--columns", "nosuch"), "there is no column 'nosuch'"),
+        (("--html", "r.html", "--since", "1d", "--columns", "x"), "there is no column 'x'"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_is_written(claimlib, swept, words, why):
+def test_bad_input_is_refused_and_nothing_is_written(
+    claimlib, swept, tmp_path, monkeypatch, words, why
+):
+    monkeypatch.chdir(tmp_path)
     said = claimlib("report", swept, *words)
     assert (said.code, said.out) == (2, "")
     assert why in said.err
+    assert not (tmp_path / "r.html").exists()
 
 
 @pytest.mark.parametrize(
