@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -99,9 +100,11 @@ def _report_run(
         reported = run_report(opened, run)
     _show(of_run_report(reported), sections(reported), view)  # refuses unknown columns
     if html is not None:
-        write_html(as_html(reported), html)
+        with _writing("html", html):
+            write_html(as_html(reported), html)
     if prometheus is not None:
-        write_metrics(reported, prometheus)
+        with _writing("prometheus", prometheus):
+            write_metrics(reported, prometheus)
 
 
 def _report_period(
@@ -119,7 +122,8 @@ def _report_period(
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
     _show(of_period_report(reported), sections(reported), view)
     if html is not None:
-        write_html(period_as_html(reported), html)
+        with _writing("html", html):
+            write_html(period_as_html(reported), html)
 
 
 def _show(main: Report, parts: Sequence[Section], view: View) -> None:
@@ -131,6 +135,18 @@ def _show(main: Report, parts: Sequence[Section], view: View) -> None:
         for section in parts[1 if main.rows else 0 :]:
             terminal.out("")
             show(section.table, view)
+
+
+@contextmanager
+def _writing(option: str, path: Path) -> Iterator[None]:
+    """Raise RequestError if the file of an option cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(
+            f"--{option}: {path} cannot be written: {error.strerror}. Name another file",
+            option=option,
+        ) from error
 
 
 def _check_file(option: str, path: Path | None) -> None:

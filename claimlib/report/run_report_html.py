@@ -74,8 +74,11 @@ def _times(report: RunReport) -> str:
 def write_html(text: str, path: Path) -> None:
     """Write an HTML document to a file.  A reader never sees a part of it."""
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

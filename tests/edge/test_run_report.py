@@ -250,6 +250,7 @@ def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         write_html(as_html(hand_made(HOSTILE)), path)
     assert path.read_text(encoding="utf-8") == before
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_names_in_the_report_on_a_period_are_harmless(claimlib, swept, tmp_path):
@@ -336,6 +337,18 @@ def test_a_report_is_printed_and_written(claimlib, swept, tmp_path):
     lines = claimlib("report", swept, "1", "--output", "csv").out.splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize("words", [(), ("--since", "1d")])
+def test_a_file_that_cannot_be_written_is_named(claimlib, swept, tmp_path, monkeypatch, words):
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fails)
+    said = claimlib("report", swept, *words, "--html", tmp_path / "r.html")
+    assert said.code == 2
+    assert "15 entries claimed" in said.out
+    assert "r.html cannot be written: No space left on device. Name another file" in said.err
 
 
 def paths_in(value, path=""):
