@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,14 +14,16 @@ import pytest
 from prometheus_client import parser
 
 from claimlib.commands.run_report import RunReport
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
 from claimlib.report.run_report import document, of_run_report, sections, verdict
 from claimlib.report.run_report_html import as_html, write_html
 from claimlib.report.run_report_prometheus import write_metrics
 from claimlib.report.text import visible
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.semantics.names import spell
 from claimlib.testing.tables import write_keyspace
-from tests.delta.pels import NOW_MS, keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.documents import rows, text_of
 from tests.edge.processes import run_claimlib
 from tests.edge.test_report import RUN
@@ -253,12 +256,9 @@ def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_names_in_the_report_on_a_period_are_harmless(claimlib, swept, tmp_path):
+def test_names_in_the_report_on_a_period_are_harmless(claimlib, swept_again, tmp_path):
     path = tmp_path / "report.html"
-    for number, consumer in enumerate(("bob", "alice", "bob")):
-        sweep = ("xautoclaim", swept, "--consumer", consumer, "--min-idle", "1s")
-        assert claimlib(*sweep, "--now", NOW_MS + 60_000 * (number + 1)).code == 0
-    said = claimlib("report", swept, "--since", "1d", "--html", path)
+    said = claimlib("report", swept_again, "--since", "1d", "--html", path)
     assert said.code == 0
     assert said.out.startswith("4 runs since ")
     page = Page(path.read_text(encoding="utf-8"))
@@ -311,12 +311,23 @@ def test_the_metrics_are_those_of_the_page(tmp_path):
 # ------------------------------------------------------------------- the command
 
 
-@pytest.fixture
-def swept(claimlib, store):
-    """A store with a sweep of a group whose name is no text."""
+@pytest.fixture(scope="module")
+def swept(empty_store, open_store, tmp_path_factory):
+    """The folder of a store with a sweep of groups with hostile names.  No test changes it."""
+    store = open_store(shutil.copytree(empty_store, tmp_path_factory.mktemp("swept") / "store"))
     write_keyspace(store, keyspace(b"s", HOSTILE[1], HOSTILE[5]), NOW_MS)
-    sweep = ("xautoclaim", store.where, "--consumer", "alice", "--min-idle", "1s", "--run-id", "r")
-    assert claimlib(*sweep).code == 0
+    xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    return store.where
+
+
+@pytest.fixture(scope="module")
+def swept_again(swept, open_store, tmp_path_factory):
+    """The same store after three more sweeps, by two consumers in turn.  No test changes it."""
+    where = tmp_path_factory.mktemp("again") / "store"
+    store = open_store(shutil.copytree(swept, where))
+    for number, consumer in enumerate((b"bob", b"alice", b"bob"), 1):
+        sweep = SweepRequest(AutoclaimRequest(consumer, 1000))
+        xautoclaim(store, sweep, now_ms=NOW_MS + 60_000 * number)
     return store.where
 
 
@@ -341,7 +352,7 @@ def test_a_report_is_printed_and_written(claimlib, swept, tmp_path):
 
 @pytest.mark.parametrize("words", [(), ("--since", "1d")])
 def test_a_file_that_cannot_be_written_is_named(claimlib, swept, tmp_path, monkeypatch, words):
-    def fails(*_):
+    def fails(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", fails)
@@ -383,12 +394,8 @@ def fields_in(after, number):
     return explained
 
 
-def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swept):
-    again = ("--consumer", "bob", "--min-idle", "1s", "--now", NOW_MS + 60_000, "--run-id", "b")
-    claimlib("xautoclaim", swept, *again)
-    again = ("--consumer", "alice", "--min-idle", "1s", "--now", NOW_MS + 120_000, "--run-id", "a")
-    claimlib("xautoclaim", swept, *again)
-    shown = json.loads(claimlib("report", swept, "--since", "1d", "--output", "json").out)
+def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swept_again):
+    shown = json.loads(claimlib("report", swept_again, "--since", "1d", "--output", "json").out)
     assert fields_in("## JSON", 1) == paths_in(shown) | {
         f"worse_groups.{name}"
         for name in ("stream", "consumer_group", "pending_first", "pending_last", "sweeps")
