@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
     from claimlib.commands.maintain import MaintainReply, maintain
     from claimlib.commands.mirror import NamedStreams
+    from claimlib.commands.period_report import PeriodReport, period_report
     from claimlib.commands.reply import Reply
     from claimlib.commands.rescue import RescueReply, rescue
     from claimlib.commands.reset_cursor import reset_cursor
     from claimlib.commands.retire import Retirement, retire
+    from claimlib.commands.run_report import RunReport, run_report
     from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
     from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
     from claimlib.commands.server_commands import ServerCommands, server_commands
@@ -176,6 +178,7 @@ __all__ = [
     "NotAMirrorError",
     "PendingRange",
     "PendingSummary",
+    "PeriodReport",
     "PermissionDeniedError",
     "Phase",
     "Policy",
@@ -194,6 +197,7 @@ __all__ = [
     "RunError",
     "RunKeyConflictError",
     "RunList",
+    "RunReport",
     "SchemaError",
     "SchemaVersionError",
     "Scope",
@@ -261,11 +265,13 @@ __all__ = [
     "pending_overview",
     "pending_range",
     "pending_summary",
+    "period_report",
     "read_store",
     "register_redis_sources",
     "rescue",
     "reset_cursor",
     "retire",
+    "run_report",
     "server_commands",
     "snapshot",
     "undo",
@@ -285,10 +291,12 @@ _NAMES = {
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
     "claimlib.commands.maintain": "MaintainReply maintain",
     "claimlib.commands.mirror": "NamedStreams",
+    "claimlib.commands.period_report": "PeriodReport period_report",
     "claimlib.commands.reply": "Reply",
     "claimlib.commands.rescue": "RescueReply rescue",
     "claimlib.commands.reset_cursor": "reset_cursor",
     "claimlib.commands.retire": "Retirement retire",
+    "claimlib.commands.run_report": "RunReport run_report",
     "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
     "claimlib.commands.series": "claims_by_min_idle compare_min_idles pending_over_time",
     "claimlib.commands.server_commands": "ServerCommands server_commands",

@@ -61,8 +61,10 @@ _NETWORK_ERRORS = (
 
 _EXTRAS = {
     "delta": "spark",
+    "jinja2": "report",
     "numpy": "spark",
     "pandas": "spark",
+    "prometheus_client": "report",
     "pyarrow": "spark",
     "pydantic": "spark",
     "pydantic_settings": "spark",

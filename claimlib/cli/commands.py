@@ -17,6 +17,7 @@ for _name in (
     "reading",
     "history",
     "entry",
+    "report",
     "doctor",
     "demo",
 ):

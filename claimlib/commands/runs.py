@@ -37,6 +37,8 @@ WRITEBACK = "writeback"
 """The command of the runs that make the claims of another run on the server."""
 UNDO = "undo"
 """The command of the runs that put back what another run changed."""
+UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
+"""The commands whose runs can be undone.  To import their modules for the names takes a second."""
 _INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
 

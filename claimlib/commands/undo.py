@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
-from claimlib.commands import reset_cursor, retire, xack, xautoclaim, xclaim
 from claimlib.commands.runs import (
     UNDO,
+    UNDOABLE,
     WRITEBACK,
     find_run,
     run_in_request,
@@ -33,10 +33,6 @@ from claimlib.store.tables import Store
 from claimlib.store.writer import in_buckets
 
 COMMAND = UNDO
-_COMMANDS = (
-    *(xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND),
-    *(reset_cursor.COMMAND, COMMAND),
-)
 ENTRIES = (Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN, Kind.KEPT)
 """The kinds of journal rows that state what became of the entries of the run."""
 CONSUMERS, CURSORS, GROUPS = "consumers_restored", "cursors_restored", "groups_restored"
@@ -170,7 +166,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
     if named is not None and run_name == named.key.partition(":")[2]:
         run_name = named.key
     undone = find_run(store, run_name)
-    if undone.command in _COMMANDS:
+    if undone.command in UNDOABLE:
         if done is None:
             refuse_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone

@@ -75,10 +75,6 @@ from claimlib.store.tables import Store
 from claimlib.times import format_duration_ms
 
 COMMAND = WRITEBACK
-DECIDED = "decided"
-"""The count of the entries of the run that is written back."""
-CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
-"""The counts of retired consumers that are gone on the server, and that still exist there."""
 DEFAULT_MAX_AGE_MS = 3_600_000
 _COMMANDS = (
     *(xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND),
@@ -272,7 +268,7 @@ class _Writing:
             dry_run=True,
             is_repeat=False,
             written=self.finished.key,
-            counts={DECIDED: planned.entries.count()},
+            counts={plan.DECIDED: planned.entries.count()},
             _groups=lambda: plan.planned_by_group(planned.entries),
         )
 
@@ -287,9 +283,9 @@ class _Writing:
         before = previous.consumer_rows(claimed, begun.relation("consumers"))
         counts = {
             **dict.fromkeys(map(str, plan.OUTCOMES), 0),
-            DECIDED: written.count(),
-            CONSUMERS_REMOVED: removed.count(True),
-            CONSUMERS_KEPT: removed.count(False),
+            plan.DECIDED: written.count(),
+            plan.CONSUMERS_REMOVED: removed.count(True),
+            plan.CONSUMERS_KEPT: removed.count(False),
         }
         return Decision(union_by_name([rows, before], JOURNAL_ROW), counts=counts)
 

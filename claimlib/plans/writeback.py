@@ -20,6 +20,10 @@ WRITTEN = (*CLAIMING, Kind.DELETED, Kind.ACKED, Kind.RESTORED)
 """The kinds of journal rows whose entries are written back."""
 JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 """The kinds of journal rows that state the requests of a run."""
+DECIDED = "decided"
+"""The count of the entries of the run that is written back."""
+CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
+"""The counts of retired consumers that are gone on the server, and that still exist there."""
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
     *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from claimlib.commands.maintain import OLDEST_SOURCE, RUNS_DELETED
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
 from claimlib.commands.undo import CONSUMERS, CURSORS, GROUPS
-from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
+from claimlib.plans.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
 from claimlib.runs.journal import ServerProof
 from claimlib.runs.maintenance import (
     BYTES_REMOVED,

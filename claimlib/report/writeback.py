@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from claimlib.commands.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, WritebackReply
+from claimlib.commands.writeback import WritebackReply
 from claimlib.plans.keys import GROUP
-from claimlib.plans.writeback import OUTCOMES
+from claimlib.plans.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, OUTCOMES
 from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows

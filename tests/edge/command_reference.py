@@ -31,6 +31,7 @@ GUIDES = {
     "describe": "looking.md",
     "runs": "looking.md",
     "entry": "looking.md",
+    "report": "reports.md",
     "abandon": "runs.md",
     "doctor": "looking.md",
     "demo": "../README.md#try-it",

@@ -22,6 +22,7 @@ PLAYED = (
     "docs/by-id.md",
     "docs/own-tables.md",
     "docs/looking.md",
+    "docs/reports.md",
     "docs/tables.md",
     "docs/runs.md",
     "docs/monitoring.md",

@@ -23,6 +23,7 @@ from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.check import Problem
 from claimlib.commands.describe import Description
 from claimlib.commands.imports import ImportReply
+from claimlib.commands.period_report import PeriodReport
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
@@ -31,15 +32,28 @@ from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
+from claimlib.plans.period_report import COUNTS
 from claimlib.plans.requests import ASSIGNMENT, REQUEST_COLUMNS
 from claimlib.plans.xpending import OVERVIEW
-from claimlib.report import bulk, describe, mirror, model, runs, store, sweep, xpending
+from claimlib.report import (
+    bulk,
+    describe,
+    mirror,
+    model,
+    period_report,
+    run_report,
+    runs,
+    store,
+    sweep,
+    xpending,
+)
 from claimlib.report.model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
 from claimlib.store.creation import Creation
 from tests.edge.processes import run_claimlib
 from tests.edge.test_report import RUN as ONE_RUN
+from tests.edge.test_run_report import hand_made
 
 RUN = replace(
     ONE_RUN,
@@ -373,6 +387,18 @@ def of_check():
     return store.of_check("s", [Problem("streams", "what", True, 1, "s")]), "problems"
 
 
+def of_run_report():
+    return run_report.of_run_report(hand_made()), "groups"
+
+
+def of_period_report():
+    row = dict.fromkeys(period_report.COLUMNS, 1) | {"key": "xautoclaim:r"}
+    totals = dict.fromkeys(("runs", *COUNTS, "claimed_again"), 1)
+    hidden = dict.fromkeys(("runs", "worse_groups", "losing_consumers"), 0)
+    report = PeriodReport("s", 0, 1, totals, [row], [], [], hidden, 1)
+    return period_report.of_period_report(report), "runs"
+
+
 WITH_ROWS = (
     of_reply,
     of_bulk,
@@ -383,6 +409,8 @@ WITH_ROWS = (
     of_policy,
     of_range,
     of_check,
+    of_run_report,
+    of_period_report,
 )
 
 

@@ -150,7 +150,7 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         told.append((common.quiet, common.verbose))
         raise RequestError("seen")
 
-    for module in ("bulk", "history", "reading", "stores", "sweep"):
+    for module in ("bulk", "history", "reading", "report", "stores", "sweep"):
         monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
     tables = ("--entries", "e", "--pending", "p")
     commands = [
@@ -161,7 +161,7 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         (*SWEEP, "--explain"),
         ("reset-cursor", "s", "nightly"),
         *(("xpending", "s"), ("describe", "s"), ("runs", "s"), ("abandon", "s", "7")),
-        *(("check", "s"), ("import", "s", *tables)),
+        *(("check", "s"), ("import", "s", *tables), ("report", "s")),
     ]
     for words in commands:
         for options in ([], ["--quiet"], ["--verbose"]):

@@ -1,0 +1,222 @@
+"""Report on one run: the state of the store before and after it, and what the run changed.
+
+Everything that grows with the store is aggregated by the engine, so the report is small for any
+number of groups, owners and entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from claimlib.commands.runs import UNDOABLE, find_run, list_runs, undos_of
+from claimlib.commands.xpending import DEFAULT_STALLED_MS
+from claimlib.engine.relation import DESCENDING, Record, Relation
+from claimlib.errors import RequestError
+from claimlib.plans import run_report as plan
+from claimlib.plans.journal_rows import ADDED, REMOVED, applied
+from claimlib.plans.keys import GROUP
+from claimlib.plans.xpending import idle_entries
+from claimlib.runs import FinishedRun, pinned
+from claimlib.runs.journal import rows_of
+from claimlib.runs.maintenance import deleted_of
+from claimlib.runs.mirror import NEW
+from claimlib.schema import Kind
+from claimlib.store.guards import accepted_now
+from claimlib.store.lookups import readable_at
+from claimlib.store.tables import Store
+
+MOST_GROUPS = MOST_TRANSFERS = 20
+"""How many groups, and how many pairs of owners, a report names."""
+_REMOVED = (*REMOVED, Kind.PENDING_REMOVED)
+_REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Hold the report on one run.
+
+    Attributes:
+        where: the location of the store.
+        undone_by: the key of the run that has undone it, or None.
+        can_be_undone: True if `claimlib undo` takes the run.
+        unfinished: the keys of the runs that are decided and not finished.
+        has_history: False if `maintain` has deleted what the journal said of the run's entries.
+            Then there are no changes and no transfers.
+        stalled_after_ms: the idle time from which an entry counts as stalled.
+        totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  What is
+            of the pending entries before or after the run is None if the tables of that time can no
+            longer be read.
+        balance: how the pending entries add up: `before` + `added` - `removed` + `by_others` =
+            `after`.  `added` and `removed` are by the run, `by_others` is by other writers while it
+            worked.  None if one of these times is unknown.
+        groups: one row per group, refused ones first, then by stalled entries and by changes: see
+            `plans.run_report.by_group`.
+        transfers: one row per group, earlier and new owner, the most entries first: see
+            `plans.run_report.transfers`.
+        transfers_total: the number of all such rows, `pairs`, and of their `entries`.
+        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts:
+            `at_least`, `below` (exclusive; None if there is no upper bound), and the number of
+            pending entries `before` and `after` the run (None if unknown).  at_least is None for
+            entries whose idle time is unknown.
+    """
+
+    where: str
+    run: FinishedRun
+    undone_by: str | None
+    can_be_undone: bool
+    unfinished: tuple[str, ...]
+    has_history: bool
+    stalled_after_ms: int
+    totals: Mapping[str, int | None]
+    balance: Mapping[str, int] | None
+    groups: Sequence[Record]
+    transfers: Sequence[Record]
+    transfers_total: Mapping[str, int]
+    idle_ms: Sequence[Record]
+    delivery_counts: Sequence[Record]
+
+    def knows(self, time: str) -> bool:
+        """Return True if the pending entries at a time (`before`, `after`) are known."""
+        return self.totals[f"pending_{time}"] is not None
+
+    def left_out(self, name: str) -> int | None:
+        """Return the sum of a column over the groups that `groups` does not name.
+
+        None if it is unknown.
+        """
+        total = self.totals[name]
+        return None if total is None else total - sum(int(row[name]) for row in self.groups)
+
+
+def run_report(
+    store: Store, run: str | None = None, *, stalled_ms: int = DEFAULT_STALLED_MS
+) -> RunReport:
+    """Return the report on a finished run.
+
+    Args:
+        run: its number, `command:run_id`, or its run id alone.  None means the last finished run.
+        stalled_ms: the idle time in ms from which an entry counts as stalled.
+
+    Raises:
+        RequestError: no finished run has this name, or no run is finished.
+        SchemaError: tables were replaced.
+
+    Examples:
+        >>> run_report(open_store("./store"), "nightly-1").totals["claimed"]
+        Traceback (most recent call last):
+        claimlib.errors.RequestError: ... has no finished run nightly-1: ...
+    """
+    reported = find_reported(store, run)
+    begun, unfinished = pinned(store, ("pending", "groups", "runs"))
+    has_history = deleted_of(store, reported.run_seq) is None
+    changes = _changes(store, reported.run_seq).kept()
+    notes = rows_of(store, reported.run_seq, Kind.LOST, Kind.SWEPT, Kind.REFUSED)
+    readings = _readings(store, reported)
+    groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
+    known = plan.facts(
+        changes,
+        notes,
+        begun.relation("groups") if groups_after is None else groups_after,
+        *map(readings.get, plan.TIMES),
+    )
+    by_group = plan.by_group(known, stalled_ms, readings).kept()
+    (totals,) = plan.totals(by_group, readings).collect()
+    transfers = plan.transfers(changes).kept()
+    sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
+    (transfers_total,) = transfers.select(*sums).collect()
+    most = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
+    counts = plan.intervals(known).collect()
+    undos = undos_of(begun, reported.run_seq)
+    return RunReport(
+        where=store.where,
+        run=reported,
+        undone_by=undos[-1].key if len(undos) % 2 else None,
+        can_be_undone=has_history and not undos and reported.command in UNDOABLE,
+        unfinished=tuple(row.key for row in unfinished),
+        has_history=has_history,
+        stalled_after_ms=stalled_ms,
+        totals=totals,
+        balance=_balance(reported, totals),
+        groups=by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect(),
+        transfers=transfers.order_by(*most).limit(MOST_TRANSFERS).collect(),
+        transfers_total=transfers_total,
+        idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
+        delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, readings)[1:],
+    )
+
+
+def find_reported(store: Store, run: str | None) -> FinishedRun:
+    """Return the finished run of a report.
+
+    Raises:
+        RequestError: see `run_report`.
+    """
+    if run is not None:
+        return find_run(store, run)
+    newest = list_runs(store, 1).runs
+    if not newest:
+        raise RequestError(
+            f"{store.where} has no finished run, so there is nothing to report: take a snapshot or"
+            " an import first"
+        )
+    return newest[0]
+
+
+def _changes(store: Store, run_seq: int) -> Relation:
+    return applied(rows_of(store, run_seq, *plan.CHANGES), rows_of(store, run_seq, Kind.LOST))
+
+
+def _readings(store: Store, run: FinishedRun) -> dict[str, Relation]:
+    """Return the pending entries by time, as far as the versions of the tables can be read."""
+    if run.run_seq <= accepted_now(store).after:  # these versions are of other tables
+        return {}
+    versions = {plan.BEFORE: run.input_versions, plan.AFTER: run.output_versions}
+    readings = {}
+    for time, of_tables in versions.items():
+        tables = [readable_at(store, name, of_tables.get(name)) for name in ("pending", "groups")]
+        pending, groups = tables
+        if pending is not None and groups is not None:
+            readings[time] = idle_entries(pending, groups, run.now_ms)
+    return readings
+
+
+def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
+    time = plan.AFTER if plan.AFTER in times else plan.BEFORE
+    worst = (f"stalled_{time}", "changed", f"oldest_idle_ms_{time}", f"pending_{time}")
+    return (_REFUSED_FIRST, *(f"{name}{DESCENDING}" for name in worst), *GROUP)
+
+
+def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> dict[str, int] | None:
+    before, after = (totals[f"pending_{time}"] for time in plan.TIMES)
+    if before is None or after is None:
+        return None
+    added = sum(totals[kind] for kind in ADDED) + run.counts.get(NEW["pending"], 0)
+    removed = sum(totals[kind] for kind in _REMOVED)
+    return {
+        "before": before,
+        "added": added,
+        "removed": removed,
+        "by_others": after - before - added + removed,
+        "after": after,
+    }
+
+
+def _histogram(
+    counts: Sequence[Record], column: str, bounds: Sequence[int], times: Mapping[str, object]
+) -> list[Record]:
+    """Return one interval per lower bound, after one for what is in none of them."""
+
+    def number(time: str, at: int) -> int | None:
+        if time not in times:
+            return None
+        wanted = (time, at)
+        return sum(int(row["entries"]) for row in counts if (row["fact"], row[column]) == wanted)
+
+    edges: list[int | None] = [None, *bounds, None]
+    return [
+        {"at_least": low, "below": high, **{time: number(time, at) for time in plan.TIMES}}
+        for at, (low, high) in enumerate(pairwise(edges))
+    ]

@@ -1,0 +1,112 @@
+"""The report on the runs of a period as tables for people and as a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claimlib.commands.period_report import PeriodReport
+from claimlib.engine.relation import Record
+from claimlib.plans.keys import GROUP
+from claimlib.plans.period_report import COUNTS
+from claimlib.report.headings import headings
+from claimlib.report.model import Cell, Report
+from claimlib.report.run_report import SCHEMA_VERSION, Section, table
+from claimlib.report.text import entries_text, groups_text, instant, visible
+from claimlib.terminal import number_of
+
+COLUMNS = headings("run_seq", "key", "ended_ms", "pending", *COUNTS, "claimed_again")
+
+
+def of_period_report(report: PeriodReport) -> Report:
+    """Return the sentence with the runs, and the document of the whole report."""
+    return Report(
+        title=verdict(report),
+        columns=COLUMNS,
+        rows=tuple(
+            (
+                *(row["run_seq"], visible(row["key"]), instant(row["ended_ms"])),
+                *(row[name] for name in tuple(COLUMNS)[3:]),
+            )
+            for row in report.runs
+        ),
+        cut_off=tuple(_more(report, "runs", "run")),
+        notes=tuple(_remarks(report)),
+        document={
+            "schema_version": SCHEMA_VERSION,
+            "command": "report",
+            "store": report.where,
+            "verdict": verdict(report),
+            "since_ms": report.since_ms,
+            "until_ms": report.until_ms,
+            "totals": dict(report.totals),
+            "runs": report.runs,
+            "worse_groups": report.worse_groups,
+            "losing_consumers": report.losing_consumers,
+            "not_shown": dict(report.not_shown),
+            "complete_from_run": report.complete_from_run,
+        },
+        records=report.runs,
+    )
+
+
+def verdict(report: PeriodReport) -> str:
+    """Return the sentence with which the report begins."""
+    totals = report.totals
+    worse = len(report.worse_groups) + report.not_shown["worse_groups"]
+    losing = len(report.losing_consumers) + report.not_shown["losing_consumers"]
+    return (
+        f"{number_of(totals['runs'], 'run')} since {instant(report.since_ms)}:"
+        f" {entries_text(totals['claimed'])} claimed, {totals['claimed_again']:,} of them again,"
+        f" {totals['deleted']:,} deleted, {totals['lost']:,} lost to other writers."
+        f" {groups_text(worse)} got worse, and {number_of(losing, 'consumer')} lost entries in"
+        " several runs"
+    )
+
+
+def sections(report: PeriodReport) -> tuple[Section, ...]:
+    """Return the parts of a report that have something to show."""
+    main = of_period_report(report)
+    worse = ("pending_first", "pending_last")
+    parts = (
+        Section(table("Runs", main.columns, main.rows, notes=main.cut_off), ("claimed",)),
+        Section(
+            table(
+                "Groups that got worse",
+                headings(*GROUP, *worse, "sweeps"),
+                _rows(report.worse_groups, GROUP, (*worse, "sweeps")),
+                notes=_more(report, "worse_groups", "group"),
+            ),
+            worse,
+        ),
+        Section(
+            table(
+                "Consumers that lost entries in several runs",
+                headings(*GROUP, "consumer", "runs", "entries"),
+                _rows(report.losing_consumers, (*GROUP, "consumer"), ("runs", "entries")),
+                notes=_more(report, "losing_consumers", "consumer"),
+            ),
+            ("entries",),
+        ),
+    )
+    return tuple(part for part in parts if part.table.rows)
+
+
+def _rows(
+    records: Iterable[Record], names: Iterable[str], numbers: Iterable[str]
+) -> Iterable[tuple[Cell, ...]]:
+    shown, counted = tuple(names), tuple(numbers)
+    for row in records:
+        yield (*(visible(row[name]) for name in shown), *(row[name] for name in counted))
+
+
+def _more(report: PeriodReport, part: str, noun: str) -> Iterable[str]:
+    if report.not_shown[part] > 0:
+        yield f"and {number_of(report.not_shown[part], f'more {noun}')}"
+
+
+def _remarks(report: PeriodReport) -> Iterable[str]:
+    if report.complete_from_run > 1:
+        yield (
+            f"of runs before run {report.complete_from_run} only the counts are known, because"
+            " maintain has deleted their journal rows"
+        )

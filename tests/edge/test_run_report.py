@@ -1,0 +1,445 @@
+"""`claimlib report` as a user types it, and its renderers over hand-made reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from prometheus_client import parser
+
+from claimlib.commands.run_report import RunReport
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
+from claimlib.report.run_report import document, of_run_report, sections, verdict
+from claimlib.report.run_report_html import as_html, write_html
+from claimlib.report.run_report_prometheus import write_metrics
+from claimlib.report.text import visible
+from claimlib.semantics.model import AutoclaimRequest
+from claimlib.semantics.names import spell
+from claimlib.testing.tables import write_keyspace
+from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.edge.documents import rows, text_of
+from tests.edge.processes import run_claimlib
+from tests.edge.test_report import RUN
+
+HOSTILE = [
+    b"<script>alert(1)</script>",
+    b"\"><img src=x onerror='alert(1)'>",
+    b"{{ 7 * 7 }} &amp; &lt;",
+    b"\x1b]0;title\x07\r\n\x00",
+    "turned \u202e around \u2066\ufeff".encode(),
+    b"not utf-8 \xff\xfe \\ back",
+    b"",
+    b"x" * 5000,
+]
+NIGHTLY = replace(RUN, run_id="nightly", counts={"claimed": 9335, "deleted": 2159, "lost": 0})
+TOTALS = {
+    **dict.fromkeys(COLUMNS[3:], 0),
+    **{f"pending_{time}": number for time, number in zip(TIMES, (14_000, 11_841), strict=True)},
+    "stalled_groups_before": 3,
+    "stalled_groups_after": 1,
+    "groups": 27,
+    "refused": 0,
+    "claimed": 9335,
+    "deleted": 2159,
+    "changed": 11_494,
+    "oldest_idle_ms_after": 3_600_000,
+}
+
+
+SUMS = ("before", "added", "removed", "by_others", "after")
+
+
+def interval(at_least, below, before, after):
+    return {"at_least": at_least, "below": below, "before": before, "after": after}
+
+
+def hand_made(names=(b"orders",), **changes):
+    """A report with a group for each name."""
+    groups = [
+        {
+            **dict.fromkeys(COLUMNS, 1),
+            "stream": spell(name),
+            "consumer_group": spell(name),
+            "reason": spell(name),
+        }
+        for name in names
+    ]
+    transfers = [
+        {**dict.fromkeys(("stream", "consumer_group", "from_consumer", "consumer"), spell(name))}
+        | {"entries": 7}
+        for name in names
+    ]
+    report = RunReport(
+        where="./store",
+        run=NIGHTLY,
+        undone_by=None,
+        can_be_undone=True,
+        unfinished=(),
+        has_history=True,
+        stalled_after_ms=900_000,
+        totals=TOTALS,
+        balance=dict(zip(SUMS, (14_000, 0, 2159, 0, 11_841), strict=True)),
+        groups=groups,
+        transfers=transfers,
+        transfers_total={"pairs": len(names), "entries": 7 * len(names)},
+        idle_ms=(interval(None, 0, 0, 0), interval(0, 1000, 5, 0), interval(1000, None, 6, 8)),
+        delivery_counts=(interval(0, 1, 1, 2), interval(1, None, 3, 4)),
+    )
+    return replace(report, **changes)
+
+
+def test_the_verdict_is_one_sentence_for_each_kind_of_run():
+    assert verdict(hand_made()) == (
+        "Run 7 (xautoclaim:nightly): 3 of 27 groups were stalled before the run, 1 after it."
+        " 9,335 entries claimed, 2,159 deleted, 0 lost to other writers"
+    )
+    unknown = {**TOTALS, **{f"{name}_{time}": None for name in PENDING for time in TIMES}}
+    assert verdict(hand_made(totals=unknown)).startswith(
+        "Run 7 (xautoclaim:nightly): 9,335 entries claimed"
+    )
+    none = {**TOTALS, "claimed": 0, "deleted": 0}
+    snapshot = replace(NIGHTLY, command="snapshot", counts={"pending_new": 1})
+    assert verdict(hand_made(run=snapshot, totals=none)).endswith("after it. 1 entry new")
+    check = replace(NIGHTLY, command="maintain", counts={})
+    assert verdict(hand_made(run=check, totals=none)).endswith("No pending entry was changed")
+    abandoned = replace(NIGHTLY, counts={"abandoned": 1})
+    assert "The run was abandoned" in verdict(hand_made(run=abandoned))
+
+
+def test_what_does_not_apply_is_left_out():
+    none = {**TOTALS, "claimed": 0, "groups": 0}
+    empty = hand_made((), totals=none, transfers=(), idle_ms=(interval(0, None, 0, 0),))
+    titles = [section.table.title for section in sections(empty)]
+    assert "Worst groups" not in titles
+    assert "Entries that got another owner" not in titles
+    assert "The store has no consumer group." in of_run_report(empty).notes
+    notes = "\n".join(of_run_report(hand_made(undone_by="undo:u", can_be_undone=False)).notes)
+    assert "undo:u has undone the run" in notes
+    assert "claimlib undo" not in notes
+
+
+# ------------------------------------------------------------------- HTML
+
+_VOID = {"meta", "rect", "line"}
+
+
+class Page(HTMLParser):
+    """Reads a page; fails if its elements are not nested."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.texts = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), tuple(self.open)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def of(self, tag):
+        return [attributes for name, attributes, _ in self.elements if name == tag]
+
+
+def test_hostile_names_are_texts_that_can_be_read_and_nothing_else():
+    text = as_html(hand_made(HOSTILE, run=RUN))
+    page, plain = Page(text), Page(as_html(hand_made([b"plain"] * len(HOSTILE), run=RUN)))
+    shape = [(tag, sorted(attributes)) for tag, attributes, _ in page.elements]
+    assert shape == [(tag, sorted(attributes)) for tag, attributes, _ in plain.elements]
+    said = {data.strip() for data in page.texts}
+    for name in HOSTILE[:-1]:
+        assert visible(spell(name)) in said
+    assert "x" * 199 + "…" in said
+    assert text.replace("\n", "").isprintable()
+    assert len(text.encode()) < 64_000
+
+
+def test_a_page_needs_no_network_and_no_script():
+    text = as_html(hand_made())
+    page = Page(text)
+    names = {name for _, attributes, _ in page.elements for name in attributes}
+    assert not names & {"src", "href", "srcset", "style"}
+    assert not [name for name in names if name.startswith("on")]
+    assert not page.of("script") + page.of("link") + page.of("iframe")
+    assert re.findall(r"https?:[^\"]*", text) == [
+        *["http://www.w3.org/2000/svg"] * len(page.of("svg"))
+    ]
+    assert not re.search(r"@import|url\(", text)
+
+
+def test_a_page_is_accessible():
+    page = Page(as_html(hand_made()))
+    assert page.of("html") == [{"lang": "en"}]
+    levels = [int(tag[1]) for tag, _, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert set(levels[1:]) == {2}
+    plots = [attributes for tag, attributes, _ in page.elements if tag == "svg"]
+    titles = {
+        attributes["id"]
+        for tag, attributes, within in page.elements
+        if tag == "title" and within[-1] == "svg"
+    }
+    assert len(plots) == 5
+    assert {plot["aria-labelledby"] for plot in plots} == titles
+    assert {plot["role"] for plot in plots} == {"img"}
+    tables = page.of("table")
+    assert len(tables) == len(page.of("caption")) == len(page.of("h2")) >= len(plots)
+    assert {head["scope"] for head in page.of("th")} == {"col", "row"}
+
+
+def luminance(color):
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(part * weight for part, weight in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def contrast(first, second):
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colors_have_contrast_in_light_dark_and_print():
+    themes = re.findall(r":root \{ (--page.*?) \}", as_html(hand_made()))
+    assert len(themes) == 3
+    for theme in themes:
+        colors = dict(re.findall(r"--(\w+): (#\w+)", theme))
+        colors = {
+            name: "#" + "".join(c * 2 for c in color[1:]) if len(color) == 4 else color
+            for name, color in colors.items()
+        }
+        assert contrast(colors["text"], colors["page"]) >= 7
+        for name in ("soft", "first", "second"):
+            assert contrast(colors[name], colors["page"]) >= 4.5, (theme, name)
+
+
+def test_bars_are_as_long_as_their_numbers():
+    page = Page(as_html(hand_made()))
+    bars = [
+        (rect["class"], int(rect["width"])) for rect in page.of("rect") if rect["height"] == "11"
+    ]
+    # The group (1 and 1 pending), and two intervals of idle times (5 and 0, 6 and 8).
+    assert bars[:2] == [("bar0", 420), ("bar1", 420)]
+    assert bars[2:6] == [("bar0", 262), ("bar1", 0), ("bar0", 315), ("bar1", 420)]
+
+
+def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    write_html(as_html(hand_made()), path)
+    before = path.read_text(encoding="utf-8")
+
+    def fails(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(OSError, match="disk full"):
+        write_html(as_html(hand_made(HOSTILE)), path)
+    assert path.read_text(encoding="utf-8") == before
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_names_in_the_report_on_a_period_are_harmless(claimlib, swept_again, tmp_path):
+    path = tmp_path / "report.html"
+    said = claimlib("report", swept_again, "--since", "1d", "--html", path)
+    assert said.code == 0
+    assert said.out.startswith("4 runs since ")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert visible(spell(HOSTILE[1])) in {data.strip() for data in page.texts}
+    assert not page.of("img")
+    assert "Consumers that lost entries in several runs" in said.out
+
+
+# ------------------------------------------------------------------- metrics
+
+
+def metrics_of(report, path):
+    write_metrics(report, path)
+    families = parser.text_string_to_metric_families(path.read_text(encoding="utf-8"))
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_metrics_have_no_labels_that_grow_with_the_store(tmp_path):
+    path = tmp_path / "claimlib.prom"
+    metrics = metrics_of(hand_made(HOSTILE), path)
+    assert metrics.keys() == metrics_of(hand_made(), path).keys()
+    assert {name for _, *labels in metrics for name, _ in labels} == {"command", "phase", "change"}
+    command = ("command", "xautoclaim")
+    assert metrics["claimlib_run_entries", ("change", "claimed"), command] == 9335
+    assert metrics["claimlib_run_last_success_timestamp_seconds", command] == RUN.ended_ms / 1000
+    assert metrics["claimlib_pending_entries",] == 11_841
+    assert metrics["claimlib_oldest_idle_seconds",] == 3600
+    assert [file.name for file in tmp_path.iterdir()] == ["claimlib.prom"]
+
+
+def test_a_run_that_was_abandoned_is_no_success_and_what_is_unknown_is_no_metric(tmp_path):
+    abandoned = replace(NIGHTLY, counts={"abandoned": 1})
+    unknown = {**TOTALS, "pending_after": None, "oldest_idle_ms_after": None}
+    metrics = metrics_of(hand_made(run=abandoned, totals=unknown), tmp_path / "claimlib.prom")
+    names = {name for name, *_ in metrics}
+    missing = {"last_success_timestamp_seconds", "pending_entries", "oldest_idle_seconds"}
+    assert not {name.removeprefix("claimlib_").removeprefix("run_") for name in names} & missing
+    assert "claimlib_groups" in names
+
+
+def test_the_metrics_are_those_of_the_page(tmp_path):
+    metrics = {name for name, *_ in metrics_of(hand_made(), tmp_path / "claimlib.prom")}
+    assert set(re.findall(r"`(claimlib_\w+)`", text_of("docs/reports.md"))) == metrics
+
+
+# ------------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def swept(empty_store, open_store, tmp_path_factory):
+    """The folder of a store with a sweep of groups with hostile names.  No test changes it."""
+    store = open_store(shutil.copytree(empty_store, tmp_path_factory.mktemp("swept") / "store"))
+    write_keyspace(store, keyspace(b"s", HOSTILE[1], HOSTILE[5]), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST), run_id="r")
+    return store.where
+
+
+@pytest.fixture(scope="module")
+def swept_again(swept, open_store, tmp_path_factory):
+    """The same store after three more sweeps, by two consumers in turn.  No test changes it."""
+    where = tmp_path_factory.mktemp("again") / "store"
+    store = open_store(shutil.copytree(swept, where))
+    for number, consumer in enumerate((b"bob", b"alice", b"bob"), 1):
+        sweep = SweepRequest(AutoclaimRequest(consumer, 1000))
+        xautoclaim(store, sweep, now_ms=NOW_MS + 60_000 * number)
+    return store.where
+
+
+def test_a_report_is_printed_and_written(claimlib, swept, tmp_path):
+    files = (tmp_path / "report.html", tmp_path / "claimlib.prom")
+    said = claimlib("report", swept, "--html", files[0], "--prometheus", files[1])
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("Run 1 (xautoclaim:r): 0 of 3 groups were stalled before the run")
+    assert "15 entries claimed, 3 deleted, 0 lost to other writers\n" in said.out
+    assert "\n30 before + 0 added - 3 removed = 27 after\n" in said.out
+    assert f"\nundo this run: claimlib undo {swept} 1\n" in said.out
+    assert "not utf-8 \\xff\\xfe \\\\ back" in said.out
+    assert Page(files[0].read_text(encoding="utf-8")).of("svg")
+    assert 'change="claimed",command="xautoclaim"} 15.0' in files[1].read_text(encoding="utf-8")
+    named = claimlib("report", swept, "r", "--columns", "stream,claimed")
+    assert named.code == 0
+    assert "Idle times" not in named.out
+    lines = claimlib("report", swept, "1", "--output", "csv").out.splitlines()
+    assert lines[0] == ",".join(COLUMNS)
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize("words", [(), ("--since", "1d")])
+def test_a_file_that_cannot_be_written_is_named(claimlib, swept, tmp_path, monkeypatch, words):
+    def fails(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fails)
+    said = claimlib("report", swept, *words, "--html", tmp_path / "r.html")
+    assert said.code == 2
+    assert "15 entries claimed" in said.out
+    assert "r.html cannot be written: No space left on device. Name another file" in said.err
+
+
+def paths_in(value, path=""):
+    """The names of a document's fields; names of counts, phases and tables are values."""
+    if re.fullmatch(r"run\.(counts|phase_ms|input_versions|output_versions)", path):
+        return {path}
+    if isinstance(value, dict):
+        prefix = f"{path}." if path else ""
+        return {at for name, of in value.items() for at in paths_in(of, f"{prefix}{name}")}
+    if isinstance(value, list):
+        return {at for of in value for at in paths_in(of, path)}
+    return {path}
+
+
+def test_the_page_explains_each_field_of_the_document(claimlib, swept):
+    shown = json.loads(claimlib("report", swept, "--output", "json").out)
+    assert shown["schema_version"] == 1
+    assert shown["verdict"] == claimlib("report", swept).out.partition("\n")[0]
+    explained = fields_in("## JSON", 0)
+    assert explained == paths_in(shown) | {"unfinished"}
+    assert json.loads(json.dumps(document(hand_made()))).keys() == shown.keys()
+
+
+def fields_in(after, number):
+    """The fields of a document that a table of the page explains, by its place after a heading."""
+    tables = text_of("docs/reports.md").partition(after)[2].split("| part | field | value |")[1:]
+    explained, of = set(), [""]
+    for parts, names, _ in rows(f"| part | field | value |{tables[number]}"):
+        of = re.findall(r"`(\w+)`", parts) or of
+        for name in re.findall(r"`(\w+)`", names):
+            explained |= {f"{part}.{name}".lstrip(".") for part in of}
+    return explained
+
+
+def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swept_again):
+    shown = json.loads(claimlib("report", swept_again, "--since", "1d", "--output", "json").out)
+    assert fields_in("## JSON", 1) == paths_in(shown) | {
+        f"worse_groups.{name}"
+        for name in ("stream", "consumer_group", "pending_first", "pending_last", "sweeps")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--html", "absent/report.html"), "--html: absent/report.html is a folder, or is in"),
+        (("--prometheus", "."), "--prometheus: . is a folder, or is in a folder"),
+        (("nosuch",), "has no finished run nosuch"),
+        (("1", "--since", "1d"), "--since reports on all runs of a period: leave out RUN"),
+        (("--since", "1"), "has no unit"),
+        (("--html", "r.html", "--columns", "nosuch"), "there is no column 'nosuch'"),
+        (("--html", "r.html", "--since", "1d", "--columns", "x"), "there is no column 'x'"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(
+    claimlib, swept, tmp_path, monkeypatch, words, why
+):
+    monkeypatch.chdir(tmp_path)
+    said = claimlib("report", swept, *words)
+    assert (said.code, said.out) == (2, "")
+    assert why in said.err
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "package"), [("html", "jinja2"), ("prometheus", "prometheus_client")]
+)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    claimlib, swept, tmp_path, monkeypatch, option, package
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"claimlib.report.run_report_{option}")
+    said = claimlib("report", swept, f"--{option}", tmp_path / "file")
+    assert (said.code, said.out) == (2, "")
+    assert f"{package} is not installed" in said.err
+    assert "PATH[report]" in said.err
+    assert claimlib("report", swept).code == 0
+
+
+def test_a_report_needs_no_java(swept):
+    done = run_claimlib("report", swept, "--output", "json", JAVA_HOME="/nowhere")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["totals"]["claimed"] == 15
