@@ -347,7 +347,12 @@ _KNOWN_CAUSES: tuple[_Cause, ...] = (
         "the storage denies access: {0}; " + _PERMISSIONS,
     ),
     (
-        r"(?:to open file|open file \"|denied: ') ?(.+?)(?:'|(?:\"|#\d+): Permission denied)",
+        r"(?:to open file|open file \") ?([^\n]+?)(?:\"|#\d+): Permission denied",
+        StorageError,
+        "the storage denies access: {0}; " + _PERMISSIONS,
+    ),
+    (
+        r"Permission denied: '([^'\n]+)'",
         StorageError,
         "the storage denies access: {0}; " + _PERMISSIONS,
     ),

@@ -42,9 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the files by the time that is recorded for them, the longest and the new ones first.
+    """Sort the files by their recorded times, the longest and the new ones first.
 
-    Of two workers each takes a file at a time, and at the end there must be small ones to share.
+    Each of two workers takes one file at a time.  Small files come last, so that both workers end
+    at about the same time.
     """
     seconds = durations.recorded()
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], math.inf))

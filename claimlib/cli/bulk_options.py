@@ -101,7 +101,7 @@ def named_claim(
 ) -> Named:
     """Return the names and ids of an xclaim.
 
-    If an option chooses the consumers, the first id stands in the place of the consumer.
+    With --consumer or --assign, the argument CONSUMER contains the first id.
     """
     stream, group, consumer = names
     if requests is not None or (options.consumers is None and options.assign is None):
@@ -167,7 +167,7 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
 
 
 def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
-    """Return the consumers that are named; none if live ones are chosen."""
+    """Return the named consumers.  The result is empty if --assign chooses live consumers."""
     if options.consumers is None and options.assign is None:
         return (named.bytes_of(2),)
     return tuple(map(unspell_shown, options.consumers or ()))
@@ -235,10 +235,10 @@ def requests_of(
 def chosen_groups(
     named: Named, requests: Sequence[object] | Relation, table: RequestTable, groups: Relation
 ) -> Relation:
-    """Return the rows of the table groups that the requests name.
+    """Return those rows of the table `groups` whose groups the requests name.
 
     Args:
-        requests: what `requests_of` returned.
+        requests: the result of `requests_of`.
         table: the columns of the requests, if they are a table of the user.
 
     Raises:

@@ -21,10 +21,10 @@ def demo(
     """Run a demonstration with two temporary Valkey servers.
 
     Starts a Valkey server on this machine, lets consumers crash, and takes a snapshot. A copy of
-    the server runs XAUTOCLAIM. Each engine claims the stuck entries, Spark by spark-submit. Every
-    entry is then compared with the copy of the server, once for each engine. The claims are written
-    back, and both servers are compared. Their consumer then acknowledges the entries. Exits with
-    code 1 if anything differs. Needs the extras spark, redis, cli and demo.
+    the server runs XAUTOCLAIM. Each engine claims the stuck entries; Spark runs as a spark-submit
+    job. For each engine, every entry is compared with the copy of the server. The claims are
+    written back, and both servers are compared. The consumer then acknowledges its entries. Exits
+    with code 1 if anything differs. Needs the extras spark, redis, cli and demo.
     """
     from claimlib.demo.play import play
 

@@ -36,7 +36,7 @@ def report(
     *,
     since: Annotated[
         str | None,
-        Option("Instead of RUN: report on the runs that ended so long ago, or later.", "DURATION"),
+        Option("Instead of RUN: report on the runs that ended within this time.", "DURATION"),
     ] = None,
     html: Annotated[
         Path | None,
@@ -58,15 +58,15 @@ def report(
 ) -> None:
     """Report on one run: what it changed, and the pending entries before and after it.
 
-    With --since: what the runs of a period did, which groups got worse, and which consumers lost
-    entries again and again.
+    With --since, the report shows all runs of a period, the groups whose pending entries increased,
+    and the consumers from which several runs took entries.
 
     The report has the same size for any number of groups and entries: it names the worst groups,
-    and counts the others. csv and jsonl have only these groups, or the runs.
+    and counts the others. --output csv and jsonl print only the worst groups or, with --since, the
+    runs.
     """
     view = common.view()
-    _check_file("html", html)
-    _check_file("prometheus", prometheus)
+    html, prometheus = _file("html", html), _file("prometheus", prometheus)
     if since is None:
         _report_run(store, run, html, prometheus, common, view)
         return
@@ -149,11 +149,19 @@ def _writing(option: str, path: Path) -> Iterator[None]:
         ) from error
 
 
-def _check_file(option: str, path: Path | None) -> None:
-    """Raise RequestError if a path cannot be a file."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+def _file(option: str, path: Path | None) -> Path | None:
+    """Return the file that a path leads to.  It is replaced, so it must not be a link.
+
+    Raises:
+        RequestError: the path leads to a folder or a device, or its folder does not exist.
+    """
+    target = None if path is None else path.resolve()
+    if target is not None and (
+        (target.exists() and not target.is_file()) or not target.parent.is_dir()
+    ):
         raise RequestError(
-            f"--{option}: {path} is a folder, or is in a folder that does not exist: name a"
-            " file in an existing folder",
+            f"--{option}: {path} is a folder or a device, or is in a folder that does not exist:"
+            " name a file in an existing folder",
             option=option,
         )
+    return target

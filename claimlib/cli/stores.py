@@ -189,8 +189,10 @@ def snapshot(
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
     show(of_snapshot(reply), view)
-    terminal.say(*(f"left as they were: {reason}" for reason in reply.masters_down))
-    if reply.masters_down:
+    terminal.say(
+        *(f"streams of a master were left as they were: {reason}" for reason in reply.masters_down)
+    )
+    if reply.counts.get("master_down"):
         raise typer.Exit(process.SOME_REFUSED)
 
 

@@ -114,7 +114,7 @@ def check_target(
 
     Args:
         access: the server, or None if the run is not written back.
-        chosen: returns those rows of the table groups that the run is for.
+        chosen: returns the rows of the table `groups` that belong to the groups of the run.
 
     Raises:
         SourceMismatchError, NotAMirrorError: the store does not mirror this server.

@@ -43,9 +43,9 @@ class BulkReply(RunReply):
 
     @cached_property
     def requests(self) -> Relation:
-        """One row per request: request (its number), stream, consumer_group, consumer (null: XACK,
-        or several share what is claimed), status (`requested` or `refused`), reason (null unless
-        refused), now_ms (the instant that it was done at)."""
+        """One row per request: request (its number), stream, consumer_group, consumer (None for
+        XACK, or if several consumers share the claimed entries), status (`requested` or `refused`),
+        reason (None unless refused), now_ms (the instant that it was done at)."""
         return _requests(self.journal(*_REQUESTS))
 
     @cached_property

@@ -22,6 +22,7 @@ from claimlib.errors import (
     EmptySourceError,
     ForeignRunSeqError,
     LostRaceError,
+    NameSpellingError,
     StoreBusyError,
     VerificationError,
     VersionExpiredError,
@@ -98,7 +99,7 @@ class Landing:
     left: Relation | None = None
 
     def stored(self, begun: Begun, table: str) -> Relation:
-        """Return the rows of a table that the landing may change, and few others."""
+        """Return the rows of a table that the landing may change, and a few others."""
         rows = begun.relation(table)
         if table not in SMALL_TABLES:
             rows = in_bucket(begun.store, rows, self.scope)
@@ -128,9 +129,20 @@ def _left_streams(begun: Begun, landing: Landing) -> Relation:
     stored = union_by_name(list(tables), {"stream": "STRING"})
     requested = stored.where(landing.scope.has_stream()).distinct("stream").collect()
     names = sorted(row["stream"] for row in requested)
-    owners = ((name, masters.get(slot_of(unspell(name)))) for name in names)
+    owners = ((name, _master_of(name, masters)) for name in names)
     rows = [(str(Kind.STREAM_LEFT), name, master) for name, master in owners if master is not None]
     return begun.store.rows("journal", rows, ["kind", "stream", "source"])
+
+
+def _master_of(name: str, masters: Mapping[int, str]) -> str | None:
+    """Return the master that has a stream if it did not answer, else None.
+
+    No master has a stream whose name is misspelled.
+    """
+    try:
+        return masters.get(slot_of(unspell(name)))
+    except NameSpellingError:
+        return None
 
 
 def _masters_down(begun: Begun, landing: Landing) -> Relation:

@@ -1,4 +1,4 @@
-"""Report on the runs of a period: what each did, which groups get worse, and who loses entries."""
+"""Report on the runs of a period, on groups that get worse, and on consumers that lose entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from claimlib.store.tables import Store
 
 MOST_RUNS = 50
 MOST_ROWS = 20
-"""How many groups, and how many consumers, a report names."""
+"""The largest numbers of runs, and of groups or consumers, that a report names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,10 @@ from claimlib.store.lookups import readable_at
 from claimlib.store.tables import Store
 
 MOST_GROUPS = MOST_TRANSFERS = 20
-"""How many groups, and how many pairs of owners, a report names."""
+"""The largest numbers of groups, and of pairs of owners, that a report names."""
 _REMOVED = (*REMOVED, Kind.PENDING_REMOVED)
+_OF_JOURNAL = (*map(str, plan.CHANGES), "changed", str(Kind.LOST), "refused")
+"""The numbers of `totals` that only the run's rows in the journal state."""
 _REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
 
 
@@ -43,15 +45,16 @@ class RunReport:
         undone_by: the key of the run that has undone it, or None.
         can_be_undone: True if `claimlib undo` takes the run.
         unfinished: the keys of the runs that are decided and not finished.
-        has_history: False if `maintain` has deleted what the journal said of the run's entries.
-            Then there are no changes and no transfers.
+        has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
+            has no changes and no transfers.
         stalled_after_ms: the idle time from which an entry counts as stalled.
-        totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  What is
-            of the pending entries before or after the run is None if the tables of that time can no
-            longer be read.
+        totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  The
+            numbers of a time (`before`, `after`) are None if the tables of that time can no longer
+            be read.
         balance: how the pending entries add up: `before` + `added` - `removed` + `by_others` =
-            `after`.  `added` and `removed` are by the run, `by_others` is by other writers while it
-            worked.  None if one of these times is unknown.
+            `after`.  The run made the changes `added` and `removed`.  Other writers made the change
+            `by_others` during the run.  None if `before` or `after` is unknown, or the run's rows
+            in the journal are deleted.
         groups: one row per group, refused ones first, then by stalled entries and by changes: see
             `plans.run_report.by_group`.
         transfers: one row per group, earlier and new owner, the most entries first: see
@@ -123,7 +126,8 @@ def run_report(
         *map(readings.get, plan.TIMES),
     )
     by_group = plan.by_group(known, stalled_ms, readings).kept()
-    (totals,) = plan.totals(by_group, readings).collect()
+    unknown: Record = {} if has_history else dict.fromkeys(_OF_JOURNAL)
+    (totals,) = (row | unknown for row in plan.totals(by_group, readings).collect())
     transfers = plan.transfers(changes).kept()
     sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
     (transfers_total,) = transfers.select(*sums).collect()
@@ -140,7 +144,10 @@ def run_report(
         stalled_after_ms=stalled_ms,
         totals=totals,
         balance=_balance(reported, totals),
-        groups=by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect(),
+        groups=[
+            row | unknown
+            for row in by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect()
+        ],
         transfers=transfers.order_by(*most).limit(MOST_TRANSFERS).collect(),
         transfers_total=transfers_total,
         idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
@@ -191,7 +198,7 @@ def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
 
 def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> dict[str, int] | None:
     before, after = (totals[f"pending_{time}"] for time in plan.TIMES)
-    if before is None or after is None:
+    if before is None or after is None or totals["changed"] is None:
         return None
     added = sum(totals[kind] for kind in ADDED) + run.counts.get(NEW["pending"], 0)
     removed = sum(totals[kind] for kind in _REMOVED)

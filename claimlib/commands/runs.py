@@ -38,7 +38,8 @@ WRITEBACK = "writeback"
 UNDO = "undo"
 """The command of the runs that put back what another run changed."""
 UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
-"""The commands whose runs can be undone.  To import their modules for the names takes a second."""
+"""The commands whose runs can be undone.  Their modules are not imported for these names, because
+that takes a second."""
 _INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
 
 

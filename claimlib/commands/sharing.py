@@ -18,11 +18,12 @@ class Sharing:
 
     Attributes:
         consumers: named consumers, in the order of their turns.
-        active_within_ms: instead, the consumers of the group that received an entry within this
-            time.  None if consumers are named.
+        active_within_ms: choose, instead of named consumers, the consumers of the group that
+            received an entry within this time.  None if consumers are named.
 
     Raises:
-        RequestError: a consumer is named twice, the time is out of range, or both are given.
+        RequestError: no consumer is named, or one twice, or one has no name.  Also if the time is
+            out of range, or consumers are named, too.
 
     Examples:
         >>> Sharing((b"alice", b"carol")).as_json()
@@ -41,6 +42,11 @@ class Sharing:
                 option="consumer",
             )
         if self.active_within_ms is None:
+            if not all((self.consumers, *self.consumers)):
+                raise RequestError(
+                    "no consumer, or one without a name, shares the entries: name each consumer",
+                    option="consumer",
+                )
             return
         if self.consumers:
             raise RequestError(
@@ -55,7 +61,7 @@ class Sharing:
             )
 
     def as_json(self) -> dict[str, object]:
-        """Return the values that are given, as they are kept with the run."""
+        """Return the chosen values in the form in which the run stores them."""
         if self.active_within_ms is not None:
             return {"active_within_ms": self.active_within_ms}
         return {"consumers": list(map(spell, self.consumers))}

@@ -105,8 +105,8 @@ class SnapshotReply:
         streams: the streams that were removed, or replaced by others of the same name.
         former_source: the name of the server at the snapshot before, if a proof was needed that
             this is the same server; else None.
-        masters_down: for each master of the cluster that did not answer its number of slots and
-            the error.  Its streams are as they were at their last snapshot.
+        masters_down: the number of slots and the error of each master of the cluster that did not
+            answer.  The streams of these masters are as they were at their last snapshot.
     """
 
     run_id: str

@@ -148,7 +148,7 @@ def as_json(request: Policy) -> dict[str, object]:
 
 
 def chosen_groups(request: Sequence[SweepRequest], groups: Relation) -> Relation:
-    """Return the rows of a table with groups whose names match a request."""
+    """Return the rows of a table whose groups match a request."""
     return groups.where(requests.matched_by([part.rule() for part in request]))
 
 

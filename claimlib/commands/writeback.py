@@ -171,7 +171,7 @@ def check_before_run(
 
     Args:
         max_age_ms: see `writeback`.
-        chosen: returns those rows of the table groups that the run is for.
+        chosen: returns the rows of the table `groups` that belong to the groups of the run.
 
     Raises:
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
@@ -180,7 +180,9 @@ def check_before_run(
         SourceError: it cannot be reached.
     """
     last = _checked_snapshot(begun)
-    groups = chosen(begun.relation("groups")).select(*GROUP, "snapshot_ms").fetched()
+    # The run refuses groups without a snapshot time.
+    dated = chosen(begun.relation("groups")).where("snapshot_ms IS NOT NULL")
+    groups = dated.select(*GROUP, "snapshot_ms").fetched()
     with server.open() as servers:
         for source in servers.nodes:
             _check_server(begun, last, source)

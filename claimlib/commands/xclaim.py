@@ -73,8 +73,8 @@ def xclaim(
         progress: told each phase as it begins, and again with each new detail.
 
     Raises:
-        RequestError: a request cannot be used, or one with `sharing` has a last id; then none of
-            them is done.
+        RequestError: a request cannot be used, or a request has a last id although `sharing` is
+            given.  Then no request is done.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """

@@ -116,7 +116,7 @@ def _let_server_claim(story: Story, server: Server, second: Server, sweep_ms: in
 
 
 def _request(answer: ServerAnswer) -> list[str]:
-    """Return the options for the claim of the second server, at the same time."""
+    """Return the options that repeat the claim of the second server at its time."""
     return [
         *("--consumer", _CONSUMER, "--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
         *("--idle-rule", "server", "--now", str(answer.now_ms), "--limit", "3"),
@@ -124,7 +124,7 @@ def _request(answer: ServerAnswer) -> list[str]:
 
 
 def _swept(story: Story, claimlib: Callable[..., None], store: Path, answer: ServerAnswer) -> Proof:
-    """Run the claim of the second server on a store without Spark, and compare both."""
+    """Repeat the claim of the second server on a store without Spark, and compare the results."""
     with story.step("claimlib claims with the embedded engine, at the server's time, by its rule"):
         claimlib("xautoclaim", str(store), "--engine", "embedded", *_request(answer))
         return _compared(store, answer)
@@ -163,7 +163,7 @@ def _close_the_loop(
 
 
 def _emptied(folder: Path) -> dict[str, Path]:
-    """Empty the demo's folder, and return by name of an engine the place of its store.
+    """Empty the demo's folder, and return the folder of each engine's store.
 
     Raises:
         RequestError: the folder exists, and no demo made it.

@@ -8,9 +8,9 @@ The masters are those that the cluster had when it was opened, because their ids
 those of the last snapshot.  A slot that moves to another node is an error, and so is a slot without
 a master.  Otherwise their streams would count as removed.
 
-A snapshot can leave out masters that do not answer.  It needs the views of more than half of the
-masters, because the others may not know of a failover.  No slot may be moving, because a key may
-then be on the master that does not answer, although another one has its slot.
+A snapshot can leave out masters that do not answer.  More than half of the masters must answer,
+because fewer may not know of a failover.  No slot may be moving, because a key may then be on the
+master that does not answer, although another master has its slot.
 
 Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES,
 CLUSTER SETSLOT and SENTINEL GET-MASTER-ADDR-BY-NAME.
@@ -69,10 +69,11 @@ class Cluster:
 
     @property
     def down(self) -> tuple[MasterDown, ...]:
-        """Return the masters that do not answer."""
+        """Return the masters with slots that do not answer."""
         return tuple(
-            MasterDown(str(error.fields["source"]), error.message, self._slots_of(id_))
+            MasterDown(str(error.fields["source"]), error.message, slots)
             for id_, error in self._errors.items()
+            if (slots := self._slots_of(id_))
         )
 
     def _slots_of(self, id_: str) -> frozenset[int]:
@@ -101,8 +102,8 @@ class Cluster:
         """Ask the masters for their slots, and keep the answer for `source_of`.
 
         Raises:
-            SourceUnreachableError: a slot has no master, or a master that was not opened.  A master
-                does not answer, and so the masters that answer may not have all other streams.
+            SourceUnreachableError: a slot has no master, or its master was not opened.  Also if a
+                master does not answer, and the other masters may not have all other streams.
             SourceError: see `Source.call`.
         """
         views = [node for source in self.nodes for node in _nodes(source)]

@@ -36,7 +36,7 @@ _OPTIONS = {
     "password_file": "a file on the driver and on each executor; default: variable REDIS_PASSWORD",
     "ca_file": "certificates to trust for TLS; a file on the driver and on each executor",
     "max_commands_per_second": "the limit of each partition",
-    "pending_per_partition": "about so many pending entries; default: one partition per stream",
+    "pending_per_partition": "approximate number of entries; default: one partition per stream",
 }
 _PENDING_COLUMNS = (
     *("stream", "consumer_group", "id_ms", "id_seq"),

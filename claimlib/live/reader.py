@@ -150,9 +150,9 @@ def read_source(
         WrongTypeError: The one stream that was named is not a stream (while reading).
         PermissionDeniedError: A command or a key is denied (while reading).
         SourceUnreachableError: The connection broke, or the server is not what it was when the
-            source was opened, or slots of a cluster keep moving (while reading), or the one stream
-            that was named belongs to a master that does not answer; what was yielded must be
-            discarded.
+            source was opened, or slots of a cluster keep moving (while reading).  Also if the
+            stream that was named belongs to a master that does not answer.  Discard all batches
+            that were yielded.
     """
     _check_sizes(
         pending_page=pending_page,

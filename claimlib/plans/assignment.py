@@ -20,9 +20,9 @@ def turn_sql(partition: str, recipients: str) -> str:
         partition: the columns that are equal for entries that are distributed together.
         recipients: the number of recipients, as SQL.
 
-    One task counts the entries that are distributed together.
+    One task counts the entries that are distributed together.  All rows of one id have one turn.
     """
-    by_id = f"row_number() OVER (PARTITION BY {partition} ORDER BY {', '.join(ID_ORDER)})"
+    by_id = f"dense_rank() OVER (PARTITION BY {partition} ORDER BY {', '.join(ID_ORDER)})"
     return f"CAST(({by_id} - 1) % {recipients} AS BIGINT)"
 
 

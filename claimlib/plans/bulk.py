@@ -291,7 +291,7 @@ def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: 
 
 
 def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relation) -> Relation:
-    """Return `judged`; groups are refused, too, if no consumer shares their entries.
+    """Return `judged`.  Also refuse each group in which no consumer can receive the entries.
 
     Args:
         targets: `assignment.shared`.
@@ -310,10 +310,8 @@ def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relati
 
 
 def distributed(decided: Relation, recipients: Relation | None) -> Relation:
-    """Return `assignment.dealt`; entries that were pending and those that are forced take turns
-    together."""
-    got = f"outcome IN ({Outcome.CLAIMED:d}, {Outcome.FORCED:d})"
-    return dealt(decided, recipients, got)
+    """Return `assignment.dealt` with one sequence of turns for pending and for forced entries."""
+    return dealt(decided, recipients, _is_of(*_GOT))
 
 
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
@@ -431,6 +429,11 @@ ACK_KINDS = MappingProxyType({**KINDS, Outcome.DELETED: Kind.ACKED})
 _GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
 
 
+def _is_of(*outcomes: Outcome) -> str:
+    """Return the condition for decisions with one of these outcomes."""
+    return f"outcome IN ({', '.join(f'{outcome:d}' for outcome in outcomes)})"
+
+
 def entry_rows(
     decided: Relation, accepted: Relation, owners: Relation, kinds: Mapping[Outcome, Kind]
 ) -> Relation:
@@ -441,7 +444,7 @@ def entry_rows(
         accepted: the requests of the groups that are not refused.
         owners: `keys.owners_of_keys`.
     """
-    got = f"outcome IN ({', '.join(f'{outcome:d}' for outcome in _GOT)})"
+    got = _is_of(*_GOT)
     of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
     who = "coalesce(recipient, caller)"
@@ -492,8 +495,8 @@ def request_rows(requests: Relation, judged: Relation) -> Relation:
 
 def consumer_rows(accepted: Relation) -> Relation:
     """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
-    no id.  Profile redis-7.0 knows a consumer only once it got an entry, and so do requests whose
-    entries several consumers share."""
+    no id.  Profile redis-7.0 knows a consumer only once it got an entry.  A request whose entries
+    several consumers share names no caller, so it has no row."""
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").distinct(
         f"'{Kind.CONSUMER}' AS kind",
         *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),

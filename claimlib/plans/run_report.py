@@ -26,7 +26,7 @@ PENDING = (
     *("pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
     *("delivered_5_plus", "delivered_10_plus"),
 )
-"""What is known of the pending entries at one time; in a relation `_before` or `_after` follows."""
+"""The columns on the pending entries at one time, without the ending `_before` or `_after`."""
 TIMES = (BEFORE, AFTER)
 _OF_TIMES = tuple(f"{name}_{time}" for name in PENDING for time in TIMES)
 _MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
@@ -119,11 +119,13 @@ def _pending(time: str, stalled_ms: int) -> dict[str, str]:
 
 
 def totals(groups: Relation, times: Collection[str]) -> Relation:
-    """Return one row: the sums and maxima of `by_group`, `groups` and `refused` (their numbers),
-    and for each time `stalled_groups` (the number of groups with stalled entries).
+    """Return one row with the sums and maxima of the columns of `by_group`.
+
+    `groups` is the number of groups, and `refused` the number of refused groups.  For each time,
+    `stalled_groups` is the number of groups with stalled entries.
 
     Args:
-        times: see `by_group`.  What is of another time is None.
+        times: see `by_group`.  The columns of other times are None.
     """
 
     def total(name: str, time: str) -> str:
@@ -152,7 +154,7 @@ def intervals(known: Relation) -> Relation:
     """Return the number of `entries` by `fact` (`before` or `after`), `idle` and `deliveries`.
 
     `idle` and `deliveries` number the intervals of `IDLE_MS` and `DELIVERIES` from 1.  `idle` is 0
-    if the idle time is unknown, or the entry was delivered later.
+    if the idle time is unknown, or if the entry was delivered after the instant of the run.
     """
     idle, deliveries = _number("idle_ms", IDLE_MS), _number("delivery_count", DELIVERIES)
     return known.where(f"fact IN ({_listed(TIMES)})").sql(

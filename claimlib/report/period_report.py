@@ -56,10 +56,10 @@ def verdict(report: PeriodReport) -> str:
     losing = len(report.losing_consumers) + report.not_shown["losing_consumers"]
     return (
         f"{number_of(totals['runs'], 'run')} since {instant(report.since_ms)}:"
-        f" {entries_text(totals['claimed'])} claimed, {totals['claimed_again']:,} of them again,"
+        f" {entries_text(totals['claimed'])} claimed ({totals['claimed_again']:,} repeatedly),"
         f" {totals['deleted']:,} deleted, {totals['lost']:,} lost to other writers."
-        f" {groups_text(worse)} got worse, and {number_of(losing, 'consumer')} lost entries in"
-        " several runs"
+        f" {groups_text(worse)} got more pending entries, and {number_of(losing, 'consumer')} lost"
+        " entries in several runs"
     )
 
 
@@ -71,7 +71,7 @@ def sections(report: PeriodReport) -> tuple[Section, ...]:
         Section(table("Runs", main.columns, main.rows, notes=main.cut_off), ("claimed",)),
         Section(
             table(
-                "Groups that got worse",
+                "Groups with more pending entries",
                 headings(*GROUP, *worse, "sweeps"),
                 _rows(report.worse_groups, GROUP, (*worse, "sweeps")),
                 notes=_more(report, "worse_groups", "group"),

@@ -178,8 +178,8 @@ def _remarks(report: RunReport) -> Iterable[str]:
         yield "The store has no consumer group."
     if not report.has_history:
         yield (
-            "maintain has deleted the journal rows of this run: the changes are as the run counted"
-            " them, and it is not known which entries they were"
+            "maintain has deleted the journal rows of this run, so the changes are only those that"
+            " the run counted"
         )
     unknown = [time for time in TIMES if not report.knows(time)]
     if unknown:
@@ -320,7 +320,7 @@ def _transfers(report: RunReport) -> Report:
     hidden = report.transfers_total["pairs"] - len(report.transfers)
     rest = report.transfers_total["entries"] - shown
     return table(
-        "Entries that got another owner",
+        "Changes of owner",
         headings(*names, "entries"),
         ((*(visible(row[name]) for name in names), row["entries"]) for row in report.transfers),
         notes=[f"and {number_of(hidden, 'more pair')} of owners: {entries_text(rest)}"]
@@ -332,8 +332,8 @@ def _transfers(report: RunReport) -> Report:
 def _counts(report: RunReport) -> Report:
     counts = {name: count for name, count in sorted(report.run.counts.items()) if count}
     return table(
-        "What the run counted",
-        headings("what", "number", "meaning"),
+        "Counts of the run",
+        headings("what", "number", "meaning", what="count"),
         ((name.replace("_", " "), count, MEANINGS.get(name, "")) for name, count in counts.items()),
     )
 
@@ -342,7 +342,7 @@ def _phases(report: RunReport) -> Report:
     took = report.run.phase_ms
     return table(
         "Phases of the run",
-        headings("phase", "phase_ms", phase_ms="took (ms)"),
+        headings("phase", "phase_ms", phase_ms="duration (ms)"),
         ((str(phase), took[phase]) for phase in Phase if phase in took),
     )
 

@@ -29,7 +29,7 @@ _BAR, _GAP, _TOP = 13, 7, 26
 def as_html(report: RunReport) -> str:
     """Return the HTML document.
 
-    Every text is escaped by the template, and what is not printable is written out.
+    The template escapes every text.  Characters that cannot be printed are shown as escapes.
     """
     return _page(
         f"claimlib report: {report.run.key}",

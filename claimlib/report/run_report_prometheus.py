@@ -1,6 +1,6 @@
 """The report on one run as metrics for the textfile collector of Prometheus' node exporter.
 
-The number of series depends on no number of groups, consumers or entries.
+The number of series does not depend on the number of groups, consumers or entries.
 """
 
 from __future__ import annotations
@@ -68,9 +68,11 @@ class _Metrics(Collector):
         )
         for kind in (*CHANGES, Kind.LOST):
             changes.add_metric([run.command, kind], report.totals[kind] or 0)
-        yield changes
-        refused = report.totals["refused"] or 0
-        yield _of_command("refused_groups", "Groups that the run refused.", run.command, refused)
+        refused = report.totals["refused"]
+        if refused is not None:
+            yield changes
+            text = "Groups that the run refused."
+            yield _of_command("refused_groups", text, run.command, refused)
         for name, (metric, text) in _PENDING.items():
             value = report.totals[name]
             if value is not None:
@@ -79,7 +81,7 @@ class _Metrics(Collector):
         if oldest_ms is not None:
             yield GaugeMetricFamily(
                 "claimlib_oldest_idle_seconds",
-                "The idle time of the longest idle pending entry after the run.",
+                "The longest idle time of a pending entry after the run.",
                 oldest_ms / 1000,
             )
         yield GaugeMetricFamily(

@@ -121,14 +121,15 @@ class ServerIdentity:
         return ServerProof.REPLICATION_ID if nodes and all(are_proven) else None
 
     def with_missing(self, earlier: ServerIdentity, number: int) -> ServerIdentity:
-        """Return the ids of the masters that were read, with those of masters that do not answer.
+        """Return the ids of the masters that were read and of the masters that do not answer.
 
-        The rows of their streams are still those that they had, so a later proof needs these ids.
+        A later proof needs both, because the store still has the streams of all these masters.
 
         Args:
             earlier: the ids of the last snapshot.
-            number: how many masters do not answer.  If another number of the earlier masters is
-                missing, it is unknown which ones these are.  Then their ids are left out.
+            number: the number of masters that do not answer.  If `earlier` has another number of
+                masters that were not read, the masters that do not answer are unknown.  The
+                identity is then returned unchanged.
         """
         nodes = list(zip(*map(_each, self._ids), strict=False))
         known = {id_ for node in nodes for id_ in node}

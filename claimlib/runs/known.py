@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from claimlib.errors import MissingRowsError
 from claimlib.plans.maintenance import is_deleted
 from claimlib.runs.journal import RunRow, run_in_note, run_rows
-from claimlib.runs.maintenance import deleted_history
+from claimlib.runs.maintenance import THROUGH, deleted_history
 from claimlib.store.gone_back import Seen
 from claimlib.store.lookups import newest_run, numbers
 from claimlib.store.tables import Store
@@ -91,11 +91,15 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
     """
     # The histories are read first, so that what is written meanwhile does not count as missing.
     decided_at, recorded_at = (_versions_by_run(store, table) for table in ("journal", "runs"))
-    names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in run_rows(store, 0)}
+    decided = run_rows(store, 0)
+    names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in decided}
     recorded = _recorded(store)
     last = max([*recorded, *recorded_at], default=0)
+    through = max((row.counts.get(THROUGH, 0) for row in decided), default=0)
     deleted = deleted_history(store)
-    kept = "" if deleted is None else f" WHERE NOT ({is_deleted(deleted.through)})"
+    if deleted is not None:
+        through = max(through, deleted.through)
+    kept = f" WHERE NOT ({is_deleted(through)})" if through else ""
     finished = {run_seq for run_seq in {*names, *recorded_at} if run_seq <= last}
     missing = []
     for table, runs, versions in (

@@ -85,7 +85,7 @@ def in_bucket(store: Store, rows: Relation, scope: Scope) -> Relation:
 
 
 def without_streams(rows: Relation, left: Relation | None) -> Relation:
-    """Return the rows of the streams that a run has not left as they are.
+    """Return rows without those of the streams that a run left as they were.
 
     Args:
         left: journal rows with these streams; None if there are none.

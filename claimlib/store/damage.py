@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from claimlib.errors import DamagedTableError
 from claimlib.process import RESTORE
 
-# A file of the log begins with the number of its version, in so many digits.
+# The name of a file of the log begins with its version, which has 20 digits.
 _DIGITS = 20
 _LAST_CHECKPOINT = "_last_checkpoint"
 
@@ -22,8 +22,15 @@ def check_log(table: Path, *, is_readable: bool) -> None:
 
     Args:
         table: the folder of the table.
-        is_readable: True if delta-rs can read the log.  Then only empty commits are searched.
+        is_readable: True if delta-rs can read the log.  Then only empty commits are looked for.
     """
+    try:
+        _check_log(table, is_readable=is_readable)
+    except FileNotFoundError:  # `maintain` has deleted old files of the log since they were listed
+        _check_log(table, is_readable=is_readable)
+
+
+def _check_log(table: Path, *, is_readable: bool) -> None:
     log = table / "_delta_log"
     commits, checkpoints = dict[int, Path](), dict[int, Path]()
     for file in log.glob("[0-9]*"):

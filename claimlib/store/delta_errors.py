@@ -38,13 +38,13 @@ def conflict(table: str) -> CommitConflictError:
 
 @contextmanager
 def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
-    """Raise errors of our own for what Delta, Spark and the storage say of a write to a table.
+    """Raise a claimlib error for an error of Delta, Spark or the storage in a write to a table.
 
     Args:
         version: the version that the embedded engine writes; None for Spark.
 
     Raises:
-        StorageError: the storage takes no file of this version.
+        StorageError: the storage refuses to write a file of this version.
         CommitConflictError: another writer got in between.
         SchemaError: the table has a constraint that the rows do not meet.
         DuplicateRowsError: `pending` holds a key twice.

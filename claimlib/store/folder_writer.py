@@ -178,7 +178,10 @@ class FolderWriter:
 
     @contextmanager
     def _alone(self, table: str, local: LocalTable) -> Iterator[bool]:
-        """Commit the version after one of a table in this block.  Yield False if Spark writes."""
+        """Lock a table for the commit of its next version.
+
+        Errors name the table and this version.  Yield False if Spark writes to the table.
+        """
         alone = WRITES.alone(self._store.identifier(table))
         with alone as is_alone, errors_mapped(table, local.version + 1):
             yield is_alone

@@ -45,7 +45,7 @@ class Verdict:
 
 
 def check(store: Store, recorded: Sequence[Step]) -> Verdict:
-    """Compare what a server answered with the reference and with the tables.
+    """Compare the recorded answers of a server with those of the reference and of the tables.
 
     Args:
         store: an empty store.  It contains the steps afterwards.

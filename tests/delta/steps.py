@@ -1,7 +1,7 @@
-"""Each command that writes a store, in a process that is killed, or loses its storage, at a step.
+"""Run each command that writes a store in a process of its own, and end it at a step.
 
-A step is a call of the embedded engine that changes files: rows are written, a version is
-committed, a log is cleaned, old files are deleted.
+The process is killed, or it loses its storage.  A step is a call of the embedded engine that
+changes files: it writes rows, commits a version, cleans a log, or deletes old files.
 """
 
 from __future__ import annotations
@@ -285,11 +285,12 @@ def run(
     act: Callable[[], None] = kill,
     killed_after_s: float | None = None,
 ) -> Ended:
-    """Do a command in a process that does something as a step begins.
+    """Run a command in another process, and call a function when one of its steps begins.
 
     Args:
-        step: None means that it does nothing.
-        killed_after_s: when it is killed, if it has not ended by then; None means never.
+        step: the name of the step.  None means that the function is not called.
+        act: the function.
+        killed_after_s: the time in seconds after which the process is killed.  None means never.
     """
     receiver, sender = _PROCESSES.Pipe(duplex=False)
     process = _PROCESSES.Process(target=_run, args=(command, where, step, act, sender))
@@ -339,7 +340,7 @@ def _watch(chosen: str | None, act: Callable[[], None], told: Connection) -> Non
 def watch_steps(
     begin: Callable[[str], None], replace: Callable[[Any, str, Any], None] = setattr
 ) -> None:
-    """Have a function called as each step of this process begins, by one thread at a time.
+    """Call a function when a step of this process begins, in one thread at a time.
 
     Args:
         replace: sets an attribute, as `pytest.MonkeyPatch.setattr` does until it is undone.

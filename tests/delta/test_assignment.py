@@ -276,6 +276,18 @@ def test_an_xclaim_creates_only_consumers_that_receive_an_entry(store: Store) ->
     assert names == [*many[:CLAIMED], b"dead"]
 
 
+def test_all_claims_of_one_id_have_the_consumer_that_receives_the_entry(store: Store) -> None:
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    repeated = (StreamId(0, 1), IDS[4], IDS[4], IDS[4])
+    claim = NamedClaim(b"s", b"g", ClaimRequest(b"", 0, repeated))
+    reply = xclaim(store, [claim], sharing=Sharing((b"a", b"b")))
+    rows = reply.ids.where("consumer IS NOT NULL").collect()
+    assert [(row["id"], row["consumer"]) for row in rows] == [("5-0", "a")] * 3
+    group = read_groups(store)[b"s"][b"g"]
+    assert owners(group)[IDS[4]] == b"a"
+    assert {consumer.name for consumer in group.consumers} == {b"a", b"dead"}
+
+
 def test_forced_entries_and_others_take_turns_together(store: Store) -> None:
     few = replace(PEL, pending=PEL.pending[:3])
     write_keyspace(store, {b"s": Stream(ENTRIES, {b"g": few})}, NOW_MS)

@@ -21,6 +21,7 @@ from claimlib.plans.run_report import CHANGES, DELIVERIES, IDLE_MS
 from claimlib.report.model import json_chunks
 from claimlib.report.run_report import document, sections, verdict
 from claimlib.report.run_report_html import as_html
+from claimlib.report.run_report_prometheus import write_metrics
 from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
@@ -169,7 +170,7 @@ def test_versions_that_can_no_longer_be_read_are_unknown_and_the_rest_is_told(st
     assert "can no longer be read" in as_html(report)
 
 
-def test_a_run_whose_journal_rows_are_deleted_has_its_counts(store):
+def test_a_run_whose_journal_rows_are_deleted_has_its_counts(store, tmp_path):
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST), run_id="r")
     maintain(store, run_id="m", keep_history_ms=0)
@@ -177,6 +178,13 @@ def test_a_run_whose_journal_rows_are_deleted_has_its_counts(store):
     assert not (report.has_history)
     assert not (report.can_be_undone)
     assert verdict(report).endswith("5 entries claimed, 1 deleted, 0 lost to other writers")
+    assert report.balance is None
+    assert (report.totals["claimed"], report.totals["refused"]) == (None, None)
+    assert {row["changed"] for row in report.groups} == {None}
+    write_metrics(report, tmp_path / "metrics")
+    metrics = (tmp_path / "metrics").read_text()
+    assert "claimlib_pending_entries" in metrics
+    assert "claimlib_run_entries" not in metrics
     assert verdict(run_report(store, "m")).endswith("No pending entry was changed")
 
 

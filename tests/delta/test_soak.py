@@ -1,7 +1,7 @@
-"""Hundreds of runs of all kinds on one store, of which many are ended at a step and repeated.
+"""Do hundreds of runs of all kinds on one store.  Interrupt many of them, and repeat them.
 
-After each run the store holds what a plain account of the runs says.  A replay of the journal finds
-no difference.  One store mirrors a real server, another is filled by imports.
+After each run, the store is compared with a model in Python.  A replay of the journal finds no
+difference.  One store mirrors a real server, another is filled by imports.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ CURSOR = "nightly"
 ANYTHING = RemovalLimits(max_removed_share=1)
 RUNS = {"live": 200, "given": 100}
 REPLAYED = 5
-"""The journal is replayed after each of so many runs, and after each run that was ended.  A replay
+"""The journal is replayed after every 5th run, and after each run that was interrupted.  A replay
 takes as long as a run."""
 PART = 50
-"""Figures are taken after so many runs.  The seconds are those of all processors."""
+"""The number of runs between two lines of figures.  The seconds are those of all processors."""
 MOST_FILES = 400
 """A maintenance, which is one of 25 runs, leaves few files in the tables."""
-# This share of the runs is ended at a step; and this share of their repeats.
+# The share of runs that are interrupted at a step, and the share of repeats.
 ENDED_SHARE = 0.4
 NO_RETENTION = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
 
@@ -84,14 +84,14 @@ Groups = Mapping[bytes, Group]
 
 @dataclass
 class Account:
-    """What the store must hold.
+    """Hold the rows that the store must have.
 
     Attributes:
         state: the entry of a stream and an id; without an id the start of the stream's next page.
         present: the ids of each stream's entries, at the last reading of the source.
         now_ms: by stream, the instant of that reading.
-        changes: by run since that reading, what was there before the run.
-        changed_by: the last run that changed a value.
+        changes: by run since that reading, the values before the run.
+        changed_by: by value, the last run that changed it.
     """
 
     state: dict[Key, Value] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Account:
                 self.state[key] = value
 
     def undo(self, run_seq: int, undone: int) -> None:
-        """Take back those changes of a run that no other run has changed since."""
+        """Restore the values that a run changed and that no later run has changed."""
         before = self.changes.pop(undone)
         self.run(run_seq, {k: of for k, of in before.items() if self.changed_by[k] == undone})
 

@@ -1,5 +1,7 @@
-"""A command that is killed, or loses its storage, at any of its steps, and is repeated, leaves what
-one that came to its end leaves."""
+"""Kill each command at any step, or take its storage away, and repeat the command.
+
+Each table must then equal that of a command that was not interrupted.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +216,7 @@ DENIED = "a permission is missing ("
 
 
 def check_refused(case: Case, where: Path, step: str, act: Callable[[], None], why: str) -> None:
-    """Do a command whose storage takes nothing from a step on.  Then repeat it where it does."""
+    """Check the message of a command whose storage refuses each write after a step begins."""
     ended = run(case.command, where, step, act)
     if step == case.steps[-1] and ended.code == 0:
         return  # it writes nothing after that

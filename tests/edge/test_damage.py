@@ -112,7 +112,7 @@ def test_a_damaged_file_is_named_and_the_command_succeeds_once_it_is_restored(
 def test_a_run_whose_decision_cannot_be_read_back_is_finished_once_the_file_is_restored(
     claimlib, damaged
 ):
-    """Only that reads the earlier rows of the journal."""
+    """Remove a data file that only the check of the written decision reads."""
     file = newest_data(damaged / "journal")
     whole = file.read_bytes()
     file.unlink()

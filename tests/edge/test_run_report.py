@@ -118,7 +118,7 @@ def test_what_does_not_apply_is_left_out():
     empty = hand_made((), totals=none, transfers=(), idle_ms=(interval(0, None, 0, 0),))
     titles = [section.table.title for section in sections(empty)]
     assert "Worst groups" not in titles
-    assert "Entries that got another owner" not in titles
+    assert "Changes of owner" not in titles
     assert "The store has no consumer group." in of_run_report(empty).notes
     notes = "\n".join(of_run_report(hand_made(undone_by="undo:u", can_be_undone=False)).notes)
     assert "undo:u has undone the run" in notes
@@ -405,8 +405,9 @@ def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swep
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--html", "absent/report.html"), "--html: absent/report.html is a folder, or is in"),
-        (("--prometheus", "."), "--prometheus: . is a folder, or is in a folder"),
+        (("--html", "absent/report.html"), "--html: absent/report.html is a folder or a device"),
+        (("--prometheus", "."), "--prometheus: . is a folder or a device"),
+        (("--html", "/dev/null"), "--html: /dev/null is a folder or a device"),
         (("nosuch",), "has no finished run nosuch"),
         (("1", "--since", "1d"), "--since reports on all runs of a period: leave out RUN"),
         (("--since", "1"), "has no unit"),
