@@ -15,6 +15,7 @@ from claimlib.commands import staging
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.runs import abandon, find_run, list_runs
 from claimlib.commands.snapshot import SnapshotRequest, Spans, _unlike, snapshot
+from claimlib.commands.sources import last_snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
 from claimlib.engine.relation import Relation, Rows
@@ -242,7 +243,9 @@ def test_another_server_process_at_the_same_address_is_told(store: Store) -> Non
 
     def told(run_id: str | None, replication_id: str | None) -> dict[str, int]:
         """What the next snapshot would say."""
-        return _unlike(pinned(store, ("runs",))[0], ServerIdentity(run_id, replication_id))
+        last = last_snapshot(pinned(store, ("runs",))[0].relation("runs"))
+        assert last is not None
+        return _unlike(last.server, ServerIdentity(run_id, replication_id))
 
     assert from_process("a", "h") == {}
     assert told("a", "h") == {}
