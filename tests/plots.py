@@ -13,23 +13,23 @@ from matplotlib.figure import Figure
 
 SOURCE = Path(__file__).parents[1] / "docs" / "figures" / "maintenance.json"
 PANELS = (
-    ("run_s", "one run (s)"),
-    ("xpending_s", "xpending (s)"),
-    ("files", "files on disk"),
-    ("bytes", "bytes on disk"),
+    ("run_cpu_s", 1, "CPU time of one run (s)"),
+    ("files", 1, "files on disk"),
+    ("bytes", 1e6, "size on disk (MB)"),
 )
+"""The name, the unit and the title of each panel."""
 
 
 def draw(source: Path) -> None:
     """Draw the figures of a file of `tests.bench.maintenance`, one panel for each, as SVG."""
     # The same figures give the same file: no random names, no date.
     mpl.rcParams.update({"svg.hashsalt": "claimlib", "svg.fonttype": "none", "font.size": 9})
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
     measured = json.loads(source.read_text(encoding="utf-8"))
-    for panel, (name, title) in zip(figure.subplots(2, 2).flat, PANELS, strict=True):
+    for panel, (name, unit, title) in zip(figure.subplots(1, 3), PANELS, strict=True):
         for (store, points), marker in zip(measured.items(), "os", strict=True):
             runs = [point["runs"] for point in points]
-            panel.plot(runs, [point[name] for point in points], marker=marker, label=store)
+            panel.plot(runs, [point[name] / unit for point in points], marker=marker, label=store)
         panel.set(title=title, xlabel="runs", ylim=(0, None))
         panel.grid(alpha=0.3)
     panel.legend(title="claimlib maintain")
