@@ -397,7 +397,7 @@ RESTORE = (
     "restore it from a backup; if there is none, create another store (claimlib init) and fill it"
     " again"
 )
-"""What to do about a table with a damaged file."""
+"""The remedy for a table with a damaged file."""
 _NEWER = (
     "table {0} needs a newer version of Delta Lake than the installed one: upgrade delta-spark and"
     " pyspark"

@@ -6,7 +6,7 @@ number of groups, owners and entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -126,8 +126,8 @@ def run_report(
         *map(readings.get, plan.TIMES),
     )
     by_group = plan.by_group(known, stalled_ms, readings).kept()
-    unknown: Record = {} if has_history else dict.fromkeys(_OF_JOURNAL)
-    (totals,) = (row | unknown for row in plan.totals(by_group, readings).collect())
+    unknown = () if has_history else _OF_JOURNAL
+    (totals,) = _without(unknown, plan.totals(by_group, readings).collect())
     transfers = plan.transfers(changes).kept()
     sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
     (transfers_total,) = transfers.select(*sums).collect()
@@ -144,15 +144,19 @@ def run_report(
         stalled_after_ms=stalled_ms,
         totals=totals,
         balance=_balance(reported, totals),
-        groups=[
-            row | unknown
-            for row in by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect()
-        ],
+        groups=_without(
+            unknown, by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect()
+        ),
         transfers=transfers.order_by(*most).limit(MOST_TRANSFERS).collect(),
         transfers_total=transfers_total,
         idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
         delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, readings)[1:],
     )
+
+
+def _without(unknown: Collection[str], rows: Sequence[Record]) -> list[Record]:
+    """Return rows with None for each number that is unknown."""
+    return [{name: None if name in unknown else of for name, of in row.items()} for row in rows]
 
 
 def find_reported(store: Store, run: str | None) -> FinishedRun:

@@ -22,8 +22,8 @@ class Sharing:
             received an entry within this time.  None if consumers are named.
 
     Raises:
-        RequestError: no consumer is named, or one twice, or one has no name.  Also if the time is
-            out of range, or consumers are named, too.
+        RequestError: no consumer is named, or one is named twice.  Also if the time is out of
+            range, or consumers are named, too.
 
     Examples:
         >>> Sharing((b"alice", b"carol")).as_json()
@@ -42,9 +42,9 @@ class Sharing:
                 option="consumer",
             )
         if self.active_within_ms is None:
-            if not all((self.consumers, *self.consumers)):
+            if not self.consumers:
                 raise RequestError(
-                    "no consumer, or one without a name, shares the entries: name each consumer",
+                    "no consumer shares the entries: name consumers, or give active_within_ms",
                     option="consumer",
                 )
             return

@@ -31,6 +31,7 @@ from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Record, Relation, Rows, union_by_name
 from claimlib.errors import (
     GuardError,
+    NameSpellingError,
     NotAMirrorError,
     RequestError,
     SourceMismatchError,
@@ -190,7 +191,7 @@ def check_before_run(
         ages = _Ages(servers, _clocks(servers), max_age_ms, remedy)
         try:
             ages.check(groups)
-        except GuardError:  # the run may not concern this group
+        except (GuardError, NameSpellingError):  # the run may not concern this group
             ages.check(_with_pending(groups, begun.relation("pending")))
 
 

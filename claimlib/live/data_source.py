@@ -21,10 +21,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from claimlib.errors import RequestError, SourceUnreachableError
 from claimlib.live.access import ServerAccess
 from claimlib.live.batches import EntryPage, GroupGone, PendingPage, StreamGone
-from claimlib.live.cluster import Servers
 from claimlib.live.connection import DEFAULT_COMMANDS_PER_SECOND
 from claimlib.live.pending_ids import Span
-from claimlib.live.reader import pending_summary, read_stream, stream_names
+from claimlib.live.reader import pending_summaries, read_stream, stream_names
 from claimlib.schema import ENTRIES, PENDING, Table
 from claimlib.semantics.ids import MAX_U64, StreamId, to_bigint
 from claimlib.semantics.names import spell
@@ -97,15 +96,15 @@ class _StreamReader(DataSourceReader):
         """Return one partition per stream, or several if `pending_per_partition` is given."""
         with self._access().open() as servers:
             names = sorted(stream_names(servers, self._options.get("stream", "*")))
-            spans = {name: self._spans(servers, name) for name in names}
-        return [_StreamPartition(name, span) for name in names for span in spans[name]]
-
-    def _spans(self, servers: Servers, stream: bytes) -> Sequence[Span | None]:
-        most = self._options.get("pending_per_partition")
-        if most is None:
-            return [None]
-        number, span = pending_summary(servers, stream, self._options.get("group", "*"))
-        return [None] if span is None else split(span, -(-number // int(most)))
+            limit = self._options.get("pending_per_partition")
+            if limit is None:
+                return [_StreamPartition(name) for name in names]
+            pending = pending_summaries(servers, names, self._options.get("group", "*"))
+        return [
+            _StreamPartition(name, span)
+            for name, (number, whole) in pending.items()
+            for span in ([None] if whole is None else split(whole, -(-number // int(limit))))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a stream, one record batch per page."""

@@ -34,7 +34,7 @@ read again in the next round.  Streams of masters that do not answer are not rea
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from claimlib.errors import RequestError, SourceUnreachableError, WrongTypeError
@@ -184,10 +184,10 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
     return _reading(servers, stream_glob, "*", fields=False).stream_names()
 
 
-def pending_summary(
-    servers: Servers, stream: bytes, group_glob: str | bytes = "*"
-) -> tuple[int, Span | None]:
-    """Return the number of pending entries of a stream, and the first and the last of their ids.
+def pending_summaries(
+    servers: Servers, streams: Iterable[bytes], group_glob: str | bytes = "*"
+) -> dict[bytes, tuple[int, Span | None]]:
+    """Return, by stream, the number of pending entries, and the first and the last of their ids.
 
     The span is None if nothing is pending, or the stream is gone.
 
@@ -196,7 +196,10 @@ def pending_summary(
     """
     reading = _reading(servers, "*", group_glob, fields=False)
     servers.slot_map()
-    return reading.of_nodes[servers.source_of(stream)].pending_summary(stream)
+    return {
+        stream: reading.of_nodes[servers.source_of(stream)].pending_summary(stream)
+        for stream in streams
+    }
 
 
 def read_stream(
@@ -379,7 +382,7 @@ class _NodeReading:
     pending_span: Span | None = None
 
     def pending_summary(self, stream: bytes) -> tuple[int, Span | None]:
-        """Return `pending_summary`."""
+        """Return `pending_summaries` of one stream."""
         number, ids = 0, list[StreamId]()
         try:
             for group in self._last_delivered_ids(stream):

@@ -6,6 +6,7 @@ and skips what is appended under it once more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claimlib.errors import MissingRowsError
@@ -95,10 +96,7 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
     names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in decided}
     recorded = _recorded(store)
     last = max([*recorded, *recorded_at], default=0)
-    through = max((row.counts.get(THROUGH, 0) for row in decided), default=0)
-    deleted = deleted_history(store)
-    if deleted is not None:
-        through = max(through, deleted.through)
+    through = _deleted_through(store, decided)
     kept = f" WHERE NOT ({is_deleted(through)})" if through else ""
     finished = {run_seq for run_seq in {*names, *recorded_at} if run_seq <= last}
     missing = []
@@ -117,6 +115,16 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
         example = names.get(min(runs), f"{min(runs)}")
         missing.append(MissingRows(table, sorted(runs), example, remedy))
     return missing
+
+
+def _deleted_through(store: Store, decided: Sequence[RunRow]) -> int:
+    """Return the last run whose journal rows `maintain` has deleted, or 0.
+
+    Either table may lack the row of the run of `maintain`.
+    """
+    deleted = deleted_history(store)
+    recorded = 0 if deleted is None else deleted.through
+    return max(recorded, *(row.counts.get(THROUGH, 0) for row in decided), 0)
 
 
 def _recorded(store: Store) -> set[int]:

@@ -11,26 +11,42 @@ import pyarrow.parquet as pq
 
 from claimlib.errors import DamagedTableError
 from claimlib.process import RESTORE
+from claimlib.store.local import size_of, version_at_checkpoint
 
 # The name of a file of the log begins with its version, which has 20 digits.
 _DIGITS = 20
 _LAST_CHECKPOINT = "_last_checkpoint"
 
 
-def check_log(table: Path, *, is_readable: bool) -> None:
+def check_commits(table: Path, version: int) -> None:
+    """Raise DamagedTableError if a commit since the last checkpoint is empty.
+
+    delta-rs and Spark take an empty commit for one that changes nothing.  Each commit has an
+    action, so a crash of the machine has left this file.
+
+    Args:
+        table: the folder of a table whose log delta-rs can read.
+        version: the newest version.
+    """
+    for number in range(version_at_checkpoint(table) + 1, version + 1):
+        file = table / "_delta_log" / f"{number:0{_DIGITS}d}.json"
+        if size_of(file) == 0:
+            raise _damaged(table, number, f"{file} is empty", RESTORE)
+
+
+def check_log(table: Path) -> None:
     """Raise DamagedTableError if a file that a reader of the log needs is damaged or missing.
 
     Args:
-        table: the folder of the table.
-        is_readable: True if delta-rs can read the log.  Then only empty commits are looked for.
+        table: the folder of a table whose log delta-rs cannot read.
     """
     try:
-        _check_log(table, is_readable=is_readable)
+        _check_log(table)
     except FileNotFoundError:  # `maintain` has deleted old files of the log since they were listed
-        _check_log(table, is_readable=is_readable)
+        _check_log(table)
 
 
-def _check_log(table: Path, *, is_readable: bool) -> None:
+def _check_log(table: Path) -> None:
     log = table / "_delta_log"
     commits, checkpoints = dict[int, Path](), dict[int, Path]()
     for file in log.glob("[0-9]*"):
@@ -41,14 +57,11 @@ def _check_log(table: Path, *, is_readable: bool) -> None:
     first = max(checkpoints, default=-1) + 1
     needed = {version: file for version, file in commits.items() if version >= first}
     for version, file in sorted(needed.items()):
-        # delta-rs and Spark take an empty commit for one that changes nothing.  Each commit has an
-        # action, so a crash of the machine has left this file.
         if not file.stat().st_size:
             raise _damaged(table, version, f"{file} is empty", RESTORE)
-    if not is_readable:
-        for version, what, remedy in _damages(log, needed, checkpoints, first):
-            has_all = commits.keys() >= {*range(max(commits, default=0) + 1)}
-            raise _damaged(table, version, what, remedy if has_all and remedy else RESTORE)
+    for version, what, remedy in _damages(log, needed, checkpoints, first):
+        has_all = commits.keys() >= {*range(max(commits, default=0) + 1)}
+        raise _damaged(table, version, what, remedy if has_all and remedy else RESTORE)
 
 
 def _damages(

@@ -18,7 +18,7 @@ from claimlib.schema import TABLES, Column
 from claimlib.session import check_file_names
 from claimlib.store.checks import no_store
 from claimlib.store.commits import change_table, create_table
-from claimlib.store.damage import check_log
+from claimlib.store.damage import check_commits, check_log
 from claimlib.store.delta_errors import conflict, errors_mapped
 from claimlib.store.local import LocalTable, newest
 from claimlib.store.location import Location
@@ -296,11 +296,14 @@ def all_local(folder: Path) -> dict[str, LocalTable]:
     Return no tables if delta-rs cannot read one of them.  Then Spark reads all.
 
     Raises:
-        DamagedTableError: see `check_log`.
+        DamagedTableError: see `check_commits` and `check_log`.
     """
     tables = {name: newest(folder / name) for name in TABLES}
     known = {name: table for name, table in tables.items() if table is not None}
-    for name in TABLES:
-        check_log(folder / name, is_readable=name in known)
+    for name, table in tables.items():
+        if table is None:
+            check_log(folder / name)
+        else:
+            check_commits(folder / name, table.version)
     is_known = all(name in known or not (folder / name / "_delta_log").exists() for name in TABLES)
     return known if is_known else {}

@@ -334,7 +334,7 @@ class LocalTable:
         from deltalake import DeltaTable
 
         table = DeltaTable(self._folder.as_uri())
-        if table.version() - _version_at_checkpoint(self._folder) > _VERSIONS_PER_CHECKPOINT:
+        if table.version() - version_at_checkpoint(self._folder) > _VERSIONS_PER_CHECKPOINT:
             table.create_checkpoint()
         table.cleanup_metadata()
 
@@ -345,7 +345,8 @@ class LocalTable:
         """
         listed = self._table.vacuum(retention_hours=None, dry_run=True, full=True)
         paths = [Path(absolute(self._folder.resolve(), path)) for path in listed]
-        sizes = {path: _size(path) for path in paths if not path.name.startswith(_DELETION_VECTOR)}
+        others = (path for path in paths if not path.name.startswith(_DELETION_VECTOR))
+        sizes = {path: size_of(path) for path in others}
         return {path: size for path, size in sizes.items() if size is not None}
 
     def _later(self) -> LocalTable | None:
@@ -580,7 +581,7 @@ def _files_at_checkpoint(folder: Path) -> int:
     return int(_last_checkpoint(folder).get("numOfAddFiles", 0))
 
 
-def _version_at_checkpoint(folder: Path) -> int:
+def version_at_checkpoint(folder: Path) -> int:
     """Return the version of the newest checkpoint, or 0 if there is none."""
     return int(_last_checkpoint(folder).get("version", 0))
 
@@ -603,7 +604,7 @@ _ROW_GROUP_ROWS = 122_880
 _DELETION_VECTOR = "deletion_vector_"
 
 
-def _size(path: Path) -> int | None:
+def size_of(path: Path) -> int | None:
     """Return the size of a file in bytes, or None if it does not exist."""
     try:
         return path.stat().st_size

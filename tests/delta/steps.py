@@ -25,7 +25,7 @@ from threading import RLock
 from typing import Any
 
 import deltalake  # noqa: F401 - loaded once, for all processes
-import duckdb  # noqa: F401
+import duckdb  # noqa: F401 - loaded once, for all processes
 import pytest
 from pyspark.sql import SparkSession
 
@@ -103,7 +103,7 @@ def _abandon(where: Path) -> None:
 
 
 def cut_off(store: Store) -> None:
-    """Leave a snapshot that is decided, and of which nothing is applied."""
+    """Decide a snapshot, and stop before its first change of a table."""
 
     def stop(phase: Phase, _detail: str) -> None:
         if phase is Phase.APPLY:
@@ -211,7 +211,7 @@ def base_of(command: str, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended.
+    """Describe the end of a process.
 
     Attributes:
         code: its exit code; negative: the signal that killed it.

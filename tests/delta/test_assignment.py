@@ -117,7 +117,7 @@ def test_live_consumers_get_them_the_emptiest_first_and_a_group_without_any_is_n
 ) -> None:
     streams = {
         b"s": group_with(BUSY, EMPTY, TIED, LATE, NEVER, loads=(b"a",)),
-        b"nobody": group_with(LATE, NEVER),
+        b"inactive": group_with(LATE, NEVER),
         b"empty": Stream({}, {b"g": replace(PEL, pending=(), consumers=(NEVER,))}),
     }
     write_keyspace(store, streams, NOW_MS)
@@ -126,10 +126,10 @@ def test_live_consumers_get_them_the_emptiest_first_and_a_group_without_any_is_n
     after = owners(groups[b"s"][b"g"])
     claimed = [IDS[n] for n in (0, 2, 4, 6, 8)]
     assert [after[stream_id] for stream_id in claimed] == [b"b", b"c", b"a", b"b", b"c"]
-    assert groups[b"nobody"][b"g"] == streams[b"nobody"].groups[b"g"]
+    assert groups[b"inactive"][b"g"] == streams[b"inactive"].groups[b"g"]
     assert (reply.counts["refused"], reply.counts["swept"]) == (1, 2)
     (refused,) = reply.groups.where("status = 'refused'").collect()
-    assert refused["stream"] == "nobody"
+    assert refused["stream"] == "inactive"
     assert refused["reason"].startswith(
         "no live consumer: none of the group received an entry in the 5000 ms before its snapshot"
     )
@@ -264,6 +264,9 @@ def test_named_consumers_get_the_entries_that_an_xclaim_claims_in_turn_and_only_
 
 def test_an_xclaim_with_a_last_id_has_one_consumer(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
+    with pytest.raises(RequestError, match="no consumer shares the entries"):
+        Sharing()
+    assert SweepRequest(AutoclaimRequest(b"", 1)).consumers == (b"",)  # a name as any other
     with pytest.raises(RequestError, match="--lastid cannot be combined with several consumers"):
         xclaim(store, [claim_of(b"s", last_id=IDS[0])], sharing=Sharing(NAMES))
 
@@ -300,15 +303,15 @@ def test_forced_entries_and_others_take_turns_together(store: Store) -> None:
 def test_an_xclaim_finds_live_consumers_and_refuses_groups_without_any(store: Store) -> None:
     streams = {
         b"s": group_with(BUSY, EMPTY, TIED, LATE, NEVER, loads=(b"a",)),
-        b"nobody": group_with(LATE, NEVER),
+        b"inactive": group_with(LATE, NEVER),
     }
     write_keyspace(store, streams, NOW_MS)
-    wanted = [claim_of(b"nobody"), claim_of(b"s")]
+    wanted = [claim_of(b"inactive"), claim_of(b"s")]
     reply = xclaim(store, wanted, sharing=Sharing(active_within_ms=5000), run_id="r")
     after = owners(read_groups(store)[b"s"][b"g"])
     assert [after[IDS[n]] for n in (0, 2, 4, 6, 8)] == [b"b", b"c", b"a", b"b", b"c"]
     (refused,) = reply.requests.where("status = 'refused'").collect()
-    assert (refused["stream"], refused["reason"][:16]) == ("nobody", "no live consumer")
-    assert read_groups(store)[b"nobody"][b"g"] == streams[b"nobody"].groups[b"g"]
+    assert (refused["stream"], refused["reason"][:16]) == ("inactive", "no live consumer")
+    assert read_groups(store)[b"inactive"][b"g"] == streams[b"inactive"].groups[b"g"]
     undo(store, "xclaim:r")
     assert read_groups(store)[b"s"][b"g"] == streams[b"s"].groups[b"g"]

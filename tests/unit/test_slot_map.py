@@ -105,7 +105,7 @@ def test_the_slots_of_a_master_that_is_down():
     "lines",
     [
         [line("a", 1, "0-9999", "[7->-c]"), B, C],  # the key may be on c already
-        [line("a", 1, "0-11999"), C],  # b may have slots of which a does not know
+        [line("a", 1, "0-11999"), C],  # a may not know all slots of b
     ],
 )
 def test_what_a_master_that_is_down_makes_uncertain(lines):
