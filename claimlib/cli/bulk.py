@@ -38,15 +38,13 @@ from claimlib.config.sections import (
     options_of,
 )
 from claimlib.report.model import Report
-from claimlib.semantics.names import spell, unspell_shown
+from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
 if TYPE_CHECKING:
     from claimlib.cli.bulk_options import Named
     from claimlib.commands.bulk_reply import BulkReply
-    from claimlib.commands.retire import Retirement
     from claimlib.commands.writeback import WritebackReply
-    from claimlib.engine.relation import Relation
     from claimlib.runs import Begun
     from claimlib.store.tables import Store
 
@@ -238,6 +236,7 @@ def retire(
     Delivery counts stay the same. Unlike the server's XGROUP DELCONSUMER, this drops no entry. On a
     server that the store mirrors, consumers are removed only with --writeback.
     """
+    from claimlib.cli.bulk_options import group_row
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.retire import Retirement, matching_consumers
     from claimlib.commands.retire import retire as run_retire
@@ -258,7 +257,7 @@ def retire(
     look = partial(look_before_run, command="retire", run_id=run_id, check=check)
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
-        chosen = partial(_of_group, retirement)
+        chosen = partial(group_row, retirement.stream, retirement.group)
         check_target(opened, "retire", run_id, access, settings, chosen)
         reply = run_retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
@@ -266,13 +265,6 @@ def retire(
         written = write_back(opened, "retire", reply.run_id, access, settings, progress)
         said = _said("retire", reply, written, rows, opened)
     _end(*said, view)
-
-
-def _of_group(retirement: Retirement, groups: Relation) -> Relation:
-    """Return the row of the group in which consumers are retired."""
-    from claimlib.plans.keys import is_group
-
-    return groups.where(is_group(spell(retirement.stream), spell(retirement.group)))
 
 
 def _look(command: str, named: Named, run_id: str | None) -> Look | None:

@@ -104,7 +104,7 @@ def named_claim(
     With --consumer or --assign, the argument CONSUMER contains the first id.
     """
     stream, group, consumer = names
-    if requests is not None or (options.consumers is None and options.assign is None):
+    if requests is not None or not options.choose_consumers:
         return Named(names, ids or (), ids_from, requests)
     all_ids = ids or () if consumer is None else (consumer, *(ids or ()))
     return Named((stream, group), all_ids, ids_from, requests)
@@ -168,7 +168,7 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
 
 def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
     """Return the named consumers.  The result is empty if --assign chooses live consumers."""
-    if options.consumers is None and options.assign is None:
+    if not options.choose_consumers:
         return (named.bytes_of(2),)
     return tuple(map(unspell_shown, options.consumers or ()))
 
@@ -245,12 +245,17 @@ def chosen_groups(
         RequestError: see `RequestTable.checked`.
     """
     if named.requests is None or not isinstance(requests, Relation):
-        return groups.where(is_group(*map(spell, (named.bytes_of(0), named.bytes_of(1)))))
+        return group_row(named.bytes_of(0), named.bytes_of(1), groups)
     return groups.sql(
         "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {wanted} AS wanted"
         f" USING ({', '.join(GROUP)})",
         wanted=table.checked(requests).select(*GROUP),
     )
+
+
+def group_row(stream: bytes, group: bytes, groups: Relation) -> Relation:
+    """Return the row of one group of the table `groups`."""
+    return groups.where(is_group(spell(stream), spell(group)))
 
 
 def _one_of(choices: type[Choice], text: str | None, default: Choice) -> Choice:

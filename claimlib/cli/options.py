@@ -336,6 +336,11 @@ class ClaimOptions:
     idle_rule: Annotated[str | None, options_of(XautoclaimSection)["idle_rule"]] = None
     profile: Annotated[str | None, options_of(XautoclaimSection)["profile"]] = None
 
+    @property
+    def choose_consumers(self) -> bool:
+        """Return True if an option chooses the consumers instead of the argument CONSUMER."""
+        return self.consumers is not None or self.assign is not None
+
 
 def glob_of(text: str | None, what: str) -> str:
     """Return the glob of an option or of an argument.

@@ -16,7 +16,7 @@ from claimlib.plans.server_view import group_sources
 from claimlib.runs import Begun, FinishedRun, pinned
 from claimlib.runs.journal import COUNTED
 from claimlib.runs.known import find_missing_rows
-from claimlib.runs.maintenance import deleted_history
+from claimlib.runs.maintenance import deleted_history, first_complete_run
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.opening import in_session
@@ -96,7 +96,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     """Yield what differs from the last snapshots or imports and the journal."""
     store, last_seq = begun.store, begun.run_seq - 1
     deleted = deleted_history(store)
-    first_seq = 0 if deleted is None else deleted.complete_from
+    first_seq = 0 if deleted is None else first_complete_run(deleted)
     journal = store.relation("journal").where(f"run_seq <= {last_seq:d}L")
     changes = applied(journal.where(of_kinds(*CHANGED)), journal.where(of_kinds(Kind.LOST)))
     sources, base, missing = _bases(begun, journal)

@@ -9,7 +9,7 @@ from claimlib.engine.relation import IdBounds, Record, Relation
 from claimlib.plans import history as plan
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
-from claimlib.runs.maintenance import deleted_history
+from claimlib.runs.maintenance import deleted_history, first_complete_run
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
@@ -76,7 +76,7 @@ def entry_history(
         exists=entry is not None,
         fields=None if entry is None else entry["fields"],
         events=events.order_by("run_seq", *GROUP, "event").fetched(),
-        complete_from_run=1 if deleted is None else deleted.complete_from,
+        complete_from_run=first_complete_run(deleted),
         deleted_by=None if deleted is None else deleted.run,
     )
 

@@ -10,7 +10,7 @@ from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.plans import period_report as plan
 from claimlib.plans.journal_rows import applied, of_kinds
 from claimlib.plans.keys import GROUP
-from claimlib.runs.maintenance import deleted_history
+from claimlib.runs.maintenance import deleted_history, first_complete_run
 from claimlib.runs.rollforward import FinishedRun, wall_ms
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
@@ -102,7 +102,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
             "worse_groups": worse.count() - len(worst),
             "losing_consumers": losing.count() - len(losers),
         },
-        complete_from_run=1 if deleted is None else deleted.complete_from,
+        complete_from_run=first_complete_run(deleted),
     )
 
 

@@ -11,7 +11,7 @@ from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import server_view as plan
-from claimlib.runs.maintenance import deleted_of
+from claimlib.runs.maintenance import deleted_of, first_complete_run
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
@@ -35,8 +35,8 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
         raise RequestError(
             f"the store after run {at.last_seq} cannot be compared with the server, because run"
             f" {deleted.run} deleted journal rows that were older than --keep-history. The journal"
-            f" is complete from run {deleted.complete_from} on. Leave out --as-of, or give it a"
-            " later run",
+            f" is complete from run {first_complete_run(deleted)} on. Leave out --as-of, or give it"
+            " a later run",
         )
     return changes_since(at, read)
 

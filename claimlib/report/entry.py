@@ -12,7 +12,7 @@ from claimlib.report.headings import headings
 from claimlib.report.model import DEFAULT_LIMIT, DEFAULT_PAYLOAD_BYTES, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import instant, not_shown, plain_row, visible
-from claimlib.runs.maintenance import DeletedHistory
+from claimlib.runs.maintenance import DeletedHistory, first_complete_run
 from claimlib.semantics.names import spell
 
 _STATE = ("from_consumer", "from_delivery_count", "consumer", "delivery_time_ms", "delivery_count")
@@ -68,7 +68,7 @@ def of_consumer(
         limit: the most rows, or None for all.
         deleted: the part of the journal that was deleted, or None if nothing was.
     """
-    first_run = 1 if deleted is None else deleted.complete_from
+    first_run = first_complete_run(deleted)
     counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
     numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
     lost, received = (numbers.get(change, 0) for change in ("lost", "received"))

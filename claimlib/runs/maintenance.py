@@ -164,10 +164,14 @@ class DeletedHistory:
     through: int
     run: str
 
-    @property
-    def complete_from(self) -> int:
-        """Return the first run whose journal rows all exist."""
-        return self.through + 1
+
+def first_complete_run(deleted: DeletedHistory | None) -> int:
+    """Return the first run whose journal rows all exist.
+
+    Args:
+        deleted: `deleted_history`.
+    """
+    return 1 if deleted is None else deleted.through + 1
 
 
 def deleted_history(store: Store) -> DeletedHistory | None:
@@ -208,7 +212,7 @@ def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
         raise RequestError(
             f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, because they"
             " were older than --keep-history. The journal is complete from run"
-            f" {deleted.complete_from} on. To see the request and the counts of run {run_seq}:"
-            f" claimlib runs {shlex.quote(store.where)} {run_seq}",
+            f" {first_complete_run(deleted)} on. To see the request and the counts of run"
+            f" {run_seq}: claimlib runs {shlex.quote(store.where)} {run_seq}",
             run=key,
         )
