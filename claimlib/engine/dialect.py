@@ -103,6 +103,11 @@ def to_duckdb(text: str) -> str:
     return _MARKED.sub(lambda mark: numbers[int(mark[1]) - 1], translated)
 
 
+def with_equal_numbers(text: str) -> str:
+    """Return a statement whose BIGINT literals are all 1: its columns have the same types."""
+    return _LITERAL.sub(lambda of: of[0] if of["number"] is None else "1L", text)
+
+
 _MARK = "7171717171"
 """The first digits of a number that stands for another one."""
 _MARKED = re.compile(rf"{_MARK}(\d{{7}})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from claimlib.engine import limits
-from claimlib.engine.dialect import to_duckdb, to_spark_type
+from claimlib.engine.dialect import to_duckdb, to_spark_type, with_equal_numbers
 from claimlib.engine.embedded_inputs import FILE, InputFiles, open_files
 from claimlib.engine.folder import (
     DataFile,
@@ -56,6 +57,11 @@ BATCH_ROWS = 100_000
 # they lie: with files of this size a page of ten million rows took 3.3 s, with one file per bucket
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
+_KEPT = "kept_"
+"""The first letters of the tables that `EmbeddedEngine.keep` makes."""
+_TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
+"""The types of the columns of statements, by what they depend on."""
+_TYPES_MAX = 4096
 _LACKS_A_FILE = "No files found that match the pattern"
 _IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")
 
@@ -82,8 +88,9 @@ class EmbeddedEngine:
         """Return all rows."""
         if isinstance(node, Rows):
             return node.arrow
-        with self._executed(node) as result:
-            return result.to_arrow_table()
+        # `sql` would parse and bind the statement twice, and a fetch is of few rows.
+        with self._prepared(node) as (connection, select):
+            return connection.execute(select).to_arrow_table()
 
     def few(self, node: Node, most: int) -> pa.Table | None:
         """Return all rows, or None if they are more than `most`."""
@@ -101,11 +108,28 @@ class EmbeddedEngine:
                 yield from records_of(batch)
 
     def types_of(self, node: Node) -> Mapping[str, str]:
-        """Return the types of the columns by name."""
-        rows = with_leaves(node, _without_rows_of)
-        with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": rows})) as result:
-            types = (to_spark_type(str(of)) for of in result.types)
-            return dict(zip(result.columns, types, strict=True))
+        """Return the types of the columns by name.
+
+        They are computed once per statement and process: the rows and the numbers in the statement
+        do not matter.
+        """
+        empty = with_leaves(node, self._without_rows_of)
+        statement = flatten(empty, lambda text: to_duckdb(with_equal_numbers(text)))
+        leaves = tuple(
+            str(leaf.arrow.schema) if isinstance(leaf, Rows) else str(leaf.handle)
+            for leaf in statement.leaves.values()
+            if isinstance(leaf, (Rows, External))
+        )
+        key = (statement.steps, statement.last, leaves)
+        known = None if any(of.startswith(_KEPT) for of in leaves) else _TYPES.get(key)
+        if known is None:
+            with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": empty})) as result:
+                types = (to_spark_type(str(of)) for of in result.types)
+                known = dict(zip(result.columns, types, strict=True))
+            if len(_TYPES) == _TYPES_MAX:
+                _TYPES.clear()
+            _TYPES[key] = known
+        return known
 
     def reuse(self, node: Node) -> Node:
         """Return a node of the same rows: few rows are fetched."""
@@ -119,9 +143,9 @@ class EmbeddedEngine:
         the node does."""
         if isinstance(node, (Rows, External)):
             return node
-        table = f"kept_{next(self._numbers)}"
-        with self._executed(node) as result:
-            result.create(table)
+        table = f"{_KEPT}{next(self._numbers)}"
+        with self._prepared(node) as (connection, select):
+            connection.execute(f"CREATE TABLE {table} AS {select}")
         kept = External(table)
         database = self._connection()
         weakref.finalize(kept, _drop, database, table)
@@ -343,6 +367,18 @@ class EmbeddedEngine:
         files = known if scan.partition is None else known.of_partition(*scan.partition)
         return files if scan.bounds is None else files.within(scan.bounds.by_bucket)
 
+    def _without_rows_of(self, leaf: Node) -> Node:
+        """Return a leaf that has the same columns and no rows, and reads no file."""
+        if isinstance(leaf, TableScan):
+            columns = ", ".join(map(_identifier, leaf.columns))
+            return External(f"(SELECT {columns} FROM ({_without_rows(self._files_of(leaf))}))")
+        if isinstance(leaf, External) and isinstance(leaf.handle, InputFiles):
+            return External(f"({_without_rows(leaf.handle)})")
+        if isinstance(leaf, Mapped):
+            schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in leaf.columns.items()])
+            return Rows(schema.empty_table())
+        return Rows(leaf.arrow.schema.empty_table()) if isinstance(leaf, Rows) else leaf
+
     # ---------------------------------------------------------------- the database
 
     def _connection(self) -> DuckDBPyConnection:
@@ -350,14 +386,6 @@ class EmbeddedEngine:
             if self._database is None:
                 self._database = _new_database()
             return self._database.cursor()
-
-
-def _without_rows_of(leaf: Node) -> Node:
-    """Return a leaf that calls no function, and so may have no rows."""
-    if not isinstance(leaf, Mapped):
-        return leaf
-    schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in leaf.columns.items()])
-    return Rows(schema.empty_table())
 
 
 def _drop(connection: DuckDBPyConnection, table: str) -> None:
@@ -464,6 +492,8 @@ def _new_database() -> DuckDBPyConnection:
     """Return a database in memory that knows Spark's functions."""
     import duckdb
 
+    # `fetch` knows it: a copy of few rows costs less than to parse and bind their statement twice.
+    warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
     connection = duckdb.connect(
         config={
             "TimeZone": "UTC",
