@@ -300,13 +300,13 @@ def _said(
 ) -> tuple[Report, list[str]]:
     """What is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store
-    from claimlib.report.bulk import of_bulk, refused_requests
+    from claimlib.report.bulk import refused_requests, report_of_bulk
     from claimlib.report.writeback import with_writeback
 
     unknown = None
     if (last := written or reply).run_seq is not None:
         unknown = only_in_store(opened, last.run_seq, last.counts)
-    report = of_bulk(command, reply, limit, opened.where, unknown)
+    report = report_of_bulk(command, reply, limit, opened.where, unknown)
     return with_writeback(report, written), refused_requests(reply)
 
 

@@ -62,17 +62,17 @@ _Look = Callable[["Store", int | None], "Report"]
 
 def _entry_look(names: Sequence[bytes | None], wanted: StreamId | None) -> _Look:
     from claimlib.commands.entry import entry_history
-    from claimlib.report.entry import of_entry
+    from claimlib.report.entry import report_of_entry
 
     stream, group = names
     if stream is None or wanted is None:
         raise RequestError("name an entry: claimlib entry STORE STREAM ID, or give --consumer NAME")
-    return lambda store, rows: of_entry(entry_history(store, stream, wanted, group), rows)
+    return lambda store, rows: report_of_entry(entry_history(store, stream, wanted, group), rows)
 
 
 def _consumer_look(name: str, names: Sequence[bytes | None], id_: str | None) -> _Look:
     from claimlib.commands.entry import consumer_history
-    from claimlib.report.entry import of_consumer
+    from claimlib.report.entry import report_of_consumer
     from claimlib.runs.maintenance import deleted_history
 
     if id_ is not None:
@@ -81,6 +81,6 @@ def _consumer_look(name: str, names: Sequence[bytes | None], id_: str | None) ->
 
     def look(store: Store, rows: int | None) -> Report:
         events = consumer_history(store, consumer, *names)
-        return of_consumer(name, events, rows, deleted_history(store))
+        return report_of_consumer(name, events, rows, deleted_history(store))
 
     return look

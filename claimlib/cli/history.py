@@ -97,7 +97,7 @@ def runs(
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
-    from claimlib.report.runs import of_runs
+    from claimlib.report.runs import report_of_runs
     from claimlib.runs.maintenance import refuse_deleted
 
     view = common.view()
@@ -118,7 +118,7 @@ def runs(
     look = None if run is None else partial(history.find_run, name=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         if run is None:
-            result = of_runs(opened.where, history.list_runs(opened, rows))
+            result = report_of_runs(opened.where, history.list_runs(opened, rows))
         else:
             finished = history.find_run(opened, run)
             if kinds:
@@ -187,28 +187,28 @@ def _shown(
 
     Their modules are imported here because the import is slow.
     """
-    from claimlib.report.runs import of_run
+    from claimlib.report.runs import report_of_run
 
     if not kinds:
-        return of_run(finished)
+        return report_of_run(finished)
     (kind,) = kinds
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.reply import Reply
-    from claimlib.report.bulk import of_bulk
-    from claimlib.report.runs import of_entries, of_refused
+    from claimlib.report.bulk import report_of_bulk
+    from claimlib.report.runs import report_of_entries, report_of_refused
     from claimlib.runs.journal import rows_of
     from claimlib.schema import Kind
 
     if kind == "refused":
         refused = rows_of(opened, finished.run_seq, Kind.REFUSED)
-        return of_refused(finished, chosen.of(refused), limit)
+        return report_of_refused(finished, chosen.of(refused), limit)
     if kind != "ids":
         entries = getattr(Reply.of_finished(opened, finished), kind)
-        return of_entries(finished, kind, chosen.of(entries), limit)
+        return report_of_entries(finished, kind, chosen.of(entries), limit)
     if Kind.REQUESTED not in finished.counts:
         raise RequestError(f"the request of run {finished.key} names no ids: leave out --ids")
     reply = BulkReply.of_finished(opened, finished)
-    return of_bulk(finished.command, reply, limit, chosen=chosen.of(reply.ids))
+    return report_of_bulk(finished.command, reply, limit, chosen=chosen.of(reply.ids))
 
 
 def _print_commands(
@@ -253,11 +253,11 @@ def abandon(
     from claimlib.cli.output import show
     from claimlib.commands.runs import abandon as give_up
     from claimlib.commands.runs import find_unfinished
-    from claimlib.report.runs import COLUMNS, of_run
+    from claimlib.report.runs import COLUMNS, report_of_run
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)
     look = partial(find_unfinished, name=run)
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
-        result = of_run(give_up(opened, run, progress=progress))
+        result = report_of_run(give_up(opened, run, progress=progress))
     show(result, view)

@@ -46,7 +46,7 @@ def maintain(
     """
     from claimlib.cli.output import show
     from claimlib.commands.maintain import maintain as run_maintain
-    from claimlib.report.maintain import COLUMNS, of_maintain
+    from claimlib.report.maintain import COLUMNS, report_of_maintain
 
     view = common.view(COLUMNS)
     keep_ms = None if keep_history is None else parse_duration_ms(keep_history)
@@ -60,4 +60,4 @@ def maintain(
             dry_run=dry_run,
             progress=progress,
         )
-    show(of_maintain(reply), view)
+    show(report_of_maintain(reply), view)

@@ -176,7 +176,7 @@ def xpending(
     from claimlib.commands import server_view
     from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, read_store, refuse_unknown
     from claimlib.report.runs import before_unfinished
-    from claimlib.report.xpending import of_overview
+    from claimlib.report.xpending import report_of_overview
 
     view = common.view()
     rows = view.rows(limit)
@@ -211,7 +211,7 @@ def xpending(
             result = _of_entries(at, scope, listing, now_ms, shows_server=shows_server)
         else:
             by_group = _by_group(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
-            result = of_overview(
+            result = report_of_overview(
                 opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
             )
             who = " on the server" if shows_server else ""
@@ -250,7 +250,7 @@ def describe(
     from claimlib.commands.describe import describe as run_describe
     from claimlib.commands.xpending import read_store, refuse_unknown
     from claimlib.plans.differences import Scope
-    from claimlib.report.describe import COLUMNS, NAMES, of_description
+    from claimlib.report.describe import COLUMNS, NAMES, report_of_description
     from claimlib.report.runs import before_unfinished
 
     view = common.view(COLUMNS, NAMES)
@@ -265,7 +265,7 @@ def describe(
         at = read_store(opened, tables=TABLES)
         refuse_unknown(at, scope)
         description = run_describe(at, scope, now_ms=now_ms)
-        result = of_description(opened.where, description, at_ms, rows)
+        result = report_of_description(opened.where, description, at_ms, rows)
     show(before_unfinished(result, at.unfinished), view)
 
 
@@ -356,14 +356,14 @@ def _of_group(
 ) -> Report:
     """Return the report of one group: the summary, or the entries of a range."""
     from claimlib.commands.xpending import matching_entries, pending_summary
-    from claimlib.report.xpending import of_range, of_summary
+    from claimlib.report.xpending import report_of_range, report_of_summary
 
     if listing is None:
-        return of_summary(*key, pending_summary(at, *key), shows_server=shows_server)
+        return report_of_summary(*key, pending_summary(at, *key), shows_server=shows_server)
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = matching_entries(at, *key, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
-    return of_range(*key, matching, listing.limit, shows_server=shows_server)
+    return report_of_range(*key, matching, listing.limit, shows_server=shows_server)
 
 
 def _of_entries(
@@ -371,12 +371,12 @@ def _of_entries(
 ) -> Report:
     """Return the report of entries of all groups of a scope."""
     from claimlib.commands.xpending import pending_entries
-    from claimlib.report.xpending import of_entries
+    from claimlib.report.xpending import report_of_entries
 
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = pending_entries(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)
-    return of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
+    return report_of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:

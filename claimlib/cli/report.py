@@ -87,7 +87,7 @@ def _report_run(
     view: View,
 ) -> None:
     from claimlib.commands.run_report import find_reported, run_report
-    from claimlib.report.run_report import of_run_report, sections
+    from claimlib.report.run_report import full_report_of_run, sections
 
     # A package that is missing is named before the store is read.
     if html is not None:
@@ -98,7 +98,7 @@ def _report_run(
     look = partial(find_reported, run=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         reported = run_report(opened, run)
-    _show(of_run_report(reported), sections(reported), view)  # refuses unknown columns
+    _show(full_report_of_run(reported), sections(reported), view)  # refuses unknown columns
     if html is not None:
         with _writing("html", html):
             write_html(as_html(reported), html)
@@ -111,7 +111,7 @@ def _report_period(
     store: str, since_ms: int, html: Path | None, common: Common, view: View
 ) -> None:
     from claimlib.commands.period_report import period_report
-    from claimlib.report.period_report import of_period_report, sections
+    from claimlib.report.period_report import report_of_period, sections
     from claimlib.runs.rollforward import wall_ms
 
     if html is not None:
@@ -120,7 +120,7 @@ def _report_period(
     now_ms = wall_ms()
     with opened_store(store, common.settings(), common) as (opened, _):
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
-    _show(of_period_report(reported), sections(reported), view)
+    _show(report_of_period(reported), sections(reported), view)
     if html is not None:
         with _writing("html", html):
             write_html(period_as_html(reported), html)

@@ -64,7 +64,7 @@ def rescue(
     """
     from claimlib.cli.output import show
     from claimlib.commands.rescue import rescue as run_rescue
-    from claimlib.report.rescue import COLUMNS, of_rescue
+    from claimlib.report.rescue import COLUMNS, report_of_rescue
     from claimlib.report.sweep import refusals
 
     view = common.view(COLUMNS)
@@ -89,7 +89,7 @@ def rescue(
         reply = run_rescue(
             opened, reading, request, run_id=run_id, dry_run=dry_run, progress=progress
         )
-        result, refused = of_rescue(reply, opened.where), refusals(reply.swept)
+        result, refused = report_of_rescue(reply, opened.where), refusals(reply.swept)
     show(result, view)
     terminal.say(*refused)
     if refused:

@@ -73,7 +73,7 @@ def init(
     from claimlib.cli.output import show
     from claimlib.commands.init import init as run_init
     from claimlib.commands.sources import source_of
-    from claimlib.report.store import COLUMNS, of_store
+    from claimlib.report.store import COLUMNS, report_of_store
     from claimlib.schema import DEFAULT_BUCKETS
     from claimlib.store.checks import check_options
     from claimlib.store.creation import init_sql
@@ -105,7 +105,7 @@ def init(
         creation, renamed = run_init(
             definitions, buckets=buckets, source=source, accept_replaced=accept_replaced
         )
-        result = of_store(creation, source_of(creation.store), renamed)
+        result = report_of_store(creation, source_of(creation.store), renamed)
     show(result, view)
 
 
@@ -123,7 +123,7 @@ def upgrade(
     """
     from claimlib.cli.output import show
     from claimlib.commands.upgrade import upgrade as run_upgrade
-    from claimlib.report.store import COLUMNS, of_upgrade
+    from claimlib.report.store import COLUMNS, report_of_upgrade
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)
@@ -132,7 +132,7 @@ def upgrade(
         definitions_of(store, settings, common) as (definitions, progress),
         locked("upgrade", store, settings, progress),
     ):
-        result = of_upgrade(run_upgrade(definitions))
+        result = report_of_upgrade(run_upgrade(definitions))
     show(result, view)
 
 
@@ -164,7 +164,7 @@ def snapshot(
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.snapshot import snapshot as run_snapshot
     from claimlib.commands.sources import refuse_other_server
-    from claimlib.report.mirror import COLUMNS, of_snapshot
+    from claimlib.report.mirror import COLUMNS, report_of_snapshot
     from claimlib.runs.journal import ServerIdentity
 
     view = common.view(COLUMNS)
@@ -188,7 +188,7 @@ def snapshot(
     )
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         reply = run_snapshot(opened, request, reading, run_id=run_id, progress=progress)
-    show(of_snapshot(reply), view)
+    show(report_of_snapshot(reply), view)
     terminal.say(
         *(f"streams of a master were left as they were: {reason}" for reason in reply.masters_down)
     )
@@ -262,7 +262,7 @@ def import_(
     from claimlib.commands.imports import ImportRequest, import_tables
     from claimlib.commands.sources import refuse_import
     from claimlib.config.import_map import load_import_map
-    from claimlib.report.mirror import COLUMNS, of_import
+    from claimlib.report.mirror import COLUMNS, report_of_import
 
     view = common.view(COLUMNS)
     settings = common.settings(mirror=limits, lock=lock)
@@ -283,7 +283,7 @@ def import_(
         progress,
     ):
         reply = import_tables(opened, request, run_id=run_id, progress=progress)
-    show(of_import(reply), view)
+    show(report_of_import(reply), view)
 
 
 @command("check ./store --output json")
@@ -308,12 +308,12 @@ def check(
     """
     from claimlib.cli.output import show
     from claimlib.commands.check import check as run_check
-    from claimlib.report.store import CHECK_COLUMNS, CHECK_NAMES, of_check
+    from claimlib.report.store import CHECK_COLUMNS, CHECK_NAMES, report_of_check
 
     view = common.view(CHECK_COLUMNS, CHECK_NAMES)
     with opened_store(store, common.settings(), common) as (opened, _):
         problems = run_check(opened, replay=replay)
-    show(of_check(opened.where, problems), view)
+    show(report_of_check(opened.where, problems), view)
     if any(problem.refuses for problem in problems):
         raise typer.Exit(process.INPUT_REFUSED)
     if any(problem.is_difference for problem in problems):

@@ -95,8 +95,14 @@ def xautoclaim(
     from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
     from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
-    from claimlib.report.runs import entry_columns, of_dry_run
-    from claimlib.report.sweep import COLUMNS, POLICY_COLUMNS, of_policy, of_reply, refusals
+    from claimlib.report.runs import entry_columns, report_of_dry_run
+    from claimlib.report.sweep import (
+        COLUMNS,
+        POLICY_COLUMNS,
+        refusals,
+        report_of_policy,
+        report_of_reply,
+    )
     from claimlib.report.writeback import with_writeback
 
     view = common.view()
@@ -121,7 +127,7 @@ def xautoclaim(
         with opened_store(store, settings, common, look=look) as (opened, _):
             if look is not None:
                 look(opened)
-            explained = of_policy(explain_policy(opened, request), rows)
+            explained = report_of_policy(explain_policy(opened, request), rows)
         show(explained, view)
         return
     writes = not dry_run
@@ -143,9 +149,9 @@ def xautoclaim(
         if (last := written or reply).run_seq is not None:
             unknown = only_in_store(opened, last.run_seq, last.counts)
         result = (
-            of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
+            report_of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
             if kind
-            else with_writeback(of_reply(reply, rows, opened.where, unknown), written)
+            else with_writeback(report_of_reply(reply, rows, opened.where, unknown), written)
         )
         refused = refusals(reply)
     show(result, view)
@@ -197,7 +203,7 @@ def reset_cursor(
     from claimlib.commands.reply import Reply
     from claimlib.commands.reset_cursor import groups_with_cursor
     from claimlib.commands.reset_cursor import reset_cursor as run_reset
-    from claimlib.report.cursors import COLUMNS, of_reset
+    from claimlib.report.cursors import COLUMNS, report_of_reset
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)
@@ -211,5 +217,5 @@ def reset_cursor(
     )
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
         finished = run_reset(opened, cursor, groups, to=first, run_id=run_id, progress=progress)
-        result = of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
+        result = report_of_reset(finished, Reply.of_finished(opened, finished).cursors, rows)
     show(result, view)

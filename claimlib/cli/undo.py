@@ -38,7 +38,7 @@ def undo(
     from claimlib.cli.output import show
     from claimlib.commands.undo import find_undoable
     from claimlib.commands.undo import undo as run_undo
-    from claimlib.report.undo import COLUMNS, of_undo
+    from claimlib.report.undo import COLUMNS, report_of_undo
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)
@@ -47,5 +47,5 @@ def undo(
     look = partial(find_undoable, run_name=run, run_id=run_id)
     with opened_store(store, settings, common, writes=not dry_run, look=look) as (opened, progress):
         reply = run_undo(opened, run, run_id=run_id, dry_run=dry_run, progress=progress)
-        report = of_undo(reply, opened.where, rows)
+        report = report_of_undo(reply, opened.where, rows)
     show(report, view)

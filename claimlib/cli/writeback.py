@@ -70,7 +70,7 @@ def writeback(
     from claimlib.cli.output import show
     from claimlib.commands.writeback import find_written
     from claimlib.commands.writeback import writeback as run_writeback
-    from claimlib.report.writeback import COLUMNS, of_writeback
+    from claimlib.report.writeback import COLUMNS, report_of_writeback
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)
@@ -91,7 +91,7 @@ def writeback(
             dry_run=dry_run,
             progress=progress,
         )
-        report = of_writeback(reply, rows)
+        report = report_of_writeback(reply, rows)
     show(report, view)
 
 

@@ -39,7 +39,7 @@ _COUNTS = {
 }
 
 
-def of_bulk(
+def report_of_bulk(
     command: str,
     reply: BulkReply,
     limit: int | None = DEFAULT_LIMIT,

@@ -14,7 +14,9 @@ from claimlib.runs import FinishedRun
 COLUMNS = headings("name", *GROUP, "next_id")
 
 
-def of_reset(finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+def report_of_reset(
+    finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT
+) -> Report:
     """One row per group whose cursor a run has set, by stream and group.
 
     Args:

@@ -14,7 +14,7 @@ from claimlib.report.rows import fetch_rows
 from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible, with_times
 
 
-def of_description(
+def report_of_description(
     where: str, description: Description, at_ms: int, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
     """One row per consumer, the longest idle entry first; below it where cursors stand.

@@ -21,7 +21,7 @@ CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "key", *GROUP
 _TIMES = {"at_ms", "delivery_time_ms"}
 
 
-def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
+def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Return one row per event of an entry, the earliest first.  The notes have its present state.
 
     Args:
@@ -55,7 +55,7 @@ def of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report
     )
 
 
-def of_consumer(
+def report_of_consumer(
     name: str,
     events: Relation,
     limit: int | None = DEFAULT_LIMIT,

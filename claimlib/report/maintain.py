@@ -19,7 +19,7 @@ from claimlib.schema import Kind
 COLUMNS = headings("table", *TABLE_COUNTS)
 
 
-def of_maintain(reply: MaintainReply) -> Report:
+def report_of_maintain(reply: MaintainReply) -> Report:
     """Return one row per table, and a total."""
     rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in COLUMNS) for row in reply.tables]
     return Report(

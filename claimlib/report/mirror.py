@@ -17,7 +17,7 @@ from claimlib.terminal import listed, number_of, one_line
 _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_written")
 
 
-def of_snapshot(reply: SnapshotReply) -> Report:
+def report_of_snapshot(reply: SnapshotReply) -> Report:
     """What was read of the server, and what changed in the store; other counts if not 0."""
     of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
     notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
@@ -26,7 +26,7 @@ def of_snapshot(reply: SnapshotReply) -> Report:
     return replace(report, document={**report.document, **more})
 
 
-def of_import(reply: ImportReply) -> Report:
+def report_of_import(reply: ImportReply) -> Report:
     """What was read of the given tables, what changed in the store, and what a sweep will lack."""
     notes = (
         *_of_claims(reply.counts, _TO_THE_TABLES),

@@ -17,7 +17,7 @@ from claimlib.terminal import number_of
 COLUMNS = headings("run_seq", "key", "ended_ms", "pending", *COUNTS, "claimed_again")
 
 
-def of_period_report(report: PeriodReport) -> Report:
+def report_of_period(report: PeriodReport) -> Report:
     """Return the sentence with the runs, and the document of the whole report."""
     return Report(
         title=verdict(report),
@@ -65,7 +65,7 @@ def verdict(report: PeriodReport) -> str:
 
 def sections(report: PeriodReport) -> tuple[Section, ...]:
     """Return the parts of a report that have something to show."""
-    main = of_period_report(report)
+    main = report_of_period(report)
     worse = ("pending_first", "pending_last")
     parts = (
         Section(table("Runs", main.columns, main.rows, notes=main.cut_off), ("claimed",)),

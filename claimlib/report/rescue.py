@@ -15,7 +15,7 @@ COLUMNS = headings("what", "count", "meaning")
 _STALLED = "stalled"
 
 
-def of_rescue(reply: RescueReply, place: str) -> Report:
+def report_of_rescue(reply: RescueReply, place: str) -> Report:
     """Return what was read, claimed and written back, and what is still stalled.
 
     Args:

@@ -117,7 +117,7 @@ def _number(report: RunReport, kind: Kind) -> int:
     return report.totals[kind] or 0
 
 
-def of_run_report(report: RunReport) -> Report:
+def full_report_of_run(report: RunReport) -> Report:
     """Return the verdict with the worst groups, and the document of the whole report."""
     columns = _group_columns(report)
     return Report(
@@ -218,7 +218,7 @@ def _commands(report: RunReport) -> dict[str, str]:
 
 def sections(report: RunReport) -> tuple[Section, ...]:
     """Return the parts of a report that have something to show."""
-    main = of_run_report(report)
+    main = full_report_of_run(report)
     groups = table("Worst groups", main.columns, main.rows, notes=main.cut_off)
     bars = tuple(f"pending_{time}" for time in TIMES)
     return tuple(

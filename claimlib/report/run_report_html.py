@@ -14,7 +14,7 @@ from claimlib.commands.period_report import PeriodReport
 from claimlib.commands.run_report import RunReport
 from claimlib.report import period_report
 from claimlib.report.model import Report, cell_text, is_numeric
-from claimlib.report.run_report import Section, of_run_report, sections
+from claimlib.report.run_report import Section, full_report_of_run, sections
 from claimlib.report.text import instant
 from claimlib.terminal import one_line
 
@@ -34,7 +34,7 @@ def as_html(report: RunReport) -> str:
     return _page(
         f"claimlib report: {report.run.key}",
         _times(report),
-        of_run_report(report),
+        full_report_of_run(report),
         sections(report),
     )
 
@@ -44,7 +44,7 @@ def period_as_html(report: PeriodReport) -> str:
     return _page(
         "claimlib report: runs of a period",
         f"From {instant(report.since_ms)} to {instant(report.until_ms)}, store {report.where}.",
-        period_report.of_period_report(report),
+        period_report.report_of_period(report),
         period_report.sections(report),
     )
 

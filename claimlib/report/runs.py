@@ -42,7 +42,9 @@ def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return columns | headings("consumer"), CLAIMED_NAMES
 
 
-def of_entries(finished: FinishedRun, kind: str, rows: Relation, limit: int | None) -> Report:
+def report_of_entries(
+    finished: FinishedRun, kind: str, rows: Relation, limit: int | None
+) -> Report:
     """The claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
@@ -57,8 +59,11 @@ def of_entries(finished: FinishedRun, kind: str, rows: Relation, limit: int | No
     return _of_entries(title, f"no entry was {kind} by this run", run, kind, rows, limit)
 
 
-def of_dry_run(command: str, kind: str, rows: Relation, limit: int | None) -> Report:
-    """Return the entries that a dry run would claim or delete, with the columns of `of_entries`."""
+def report_of_dry_run(command: str, kind: str, rows: Relation, limit: int | None) -> Report:
+    """Return the entries that a dry run would claim or delete.
+
+    The columns are those of `report_of_entries`.
+    """
     run = {"run_seq": None, "run_id": None, "command": command, "dry_run": True}
     title = f"would be {kind} by {command} (dry run; nothing was written)"
     return _of_entries(title, f"no entry would be {kind}", run, kind, rows, limit)
@@ -105,7 +110,7 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
     return (*values, visible(row["consumer"])) if has_owner else values
 
 
-def of_refused(finished: FinishedRun, rows: Relation, limit: int | None) -> Report:
+def report_of_refused(finished: FinishedRun, rows: Relation, limit: int | None) -> Report:
     """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
@@ -140,7 +145,7 @@ REFUSED_COLUMNS = headings(*GROUP, "request_number", "reason")
 _RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
-def of_runs(where: str, listed: RunList) -> Report:
+def report_of_runs(where: str, listed: RunList) -> Report:
     """The newest runs of a store, newest first."""
     hidden = listed.total - len(listed.runs)
     return Report(
@@ -213,7 +218,7 @@ def _run_row(run: FinishedRun) -> tuple[Cell, ...]:
     return (run.run_seq, visible(run.key), began, took, run.engine, *counts, instant(run.now_ms))
 
 
-def of_run(finished: FinishedRun) -> Report:
+def report_of_run(finished: FinishedRun) -> Report:
     """One run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [

@@ -17,7 +17,9 @@ from claimlib.store.creation import Creation
 from claimlib.terminal import number_of
 
 
-def of_store(creation: Creation, source: str | None, renamed: Renamed | None = None) -> Report:
+def report_of_store(
+    creation: Creation, source: str | None, renamed: Renamed | None = None
+) -> Report:
     """Report a store that `init` has created or found.
 
     Args:
@@ -93,7 +95,7 @@ def _of_renaming(renamed: Renamed) -> Iterator[str]:
 COLUMNS = headings("what", "value")
 
 
-def of_upgrade(upgraded: Upgrade) -> Report:
+def report_of_upgrade(upgraded: Upgrade) -> Report:
     """Report an upgrade."""
     added = ", ".join(upgraded.columns)
     rows = (("schema version", SCHEMA_VERSION), ("upgraded tables", len(upgraded.tables)))
@@ -123,7 +125,7 @@ _DIFFERENCES = (
 )
 
 
-def of_check(where: str, problems: Sequence[Problem]) -> Report:
+def report_of_check(where: str, problems: Sequence[Problem]) -> Report:
     """What a store lacks, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
     remarks = number_of(len(problems) - refusing, "remark")

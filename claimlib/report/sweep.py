@@ -37,7 +37,7 @@ _SUMMED = ("pending_before", "pending_after", "claimed", "deleted", "lost", "at_
 MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
 
 
-def of_reply(
+def report_of_reply(
     reply: Reply,
     limit: int | None = DEFAULT_LIMIT,
     place: str = "",
@@ -219,7 +219,7 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
         )
 
 
-def of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
+def report_of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Return which request of a policy each group gets; first the groups that get none.
 
     Args:

@@ -18,7 +18,7 @@ COLUMNS = headings(*GROUP, *_NUMBERS)
 _KEPT_IN_TEXT = 10
 
 
-def of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> Report:
+def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Return one row per group, those with most entries first, and a total.
 
     Args:

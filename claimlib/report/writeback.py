@@ -18,7 +18,7 @@ _NUMBERS = (*_PLANNED, *map(str, OUTCOMES))
 COLUMNS = headings(*GROUP, *_NUMBERS)
 
 
-def of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Report:
+def report_of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Return one row per group, those with most entries first, and a total.
 
     Args:

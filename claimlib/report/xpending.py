@@ -42,7 +42,7 @@ _OVERVIEW_SUMS = (
 )
 
 
-def of_overview(
+def report_of_overview(
     where: str,
     groups: Relation,
     stalled_ms: int,
@@ -187,7 +187,7 @@ def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Ce
     )
 
 
-def of_summary(
+def report_of_summary(
     stream: bytes, group: bytes, summary: PendingSummary, *, shows_server: bool = False
 ) -> Report:
     """Report what XPENDING replies about one group.
@@ -223,7 +223,7 @@ def of_summary(
 SUMMARY_COLUMNS = headings("consumer", "pending")
 
 
-def of_range(
+def report_of_range(
     stream: bytes,
     group: bytes,
     entries: MatchingEntries,
@@ -250,7 +250,7 @@ def of_range(
     return replace(report, document={**report.document, "next_start": next_start})
 
 
-def of_entries(
+def report_of_entries(
     where: str, entries: MatchingEntries, limit: int | None, *, shows_server: bool = False
 ) -> Report:
     """Report pending entries of all groups of a scope, in the order of `entries`.

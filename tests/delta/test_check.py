@@ -13,7 +13,7 @@ from claimlib.errors import DamagedTableError
 from claimlib.plans.checks import TABLES_READ, problems
 from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
 from claimlib.report.model import as_text
-from claimlib.report.store import of_check
+from claimlib.report.store import report_of_check
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
@@ -72,7 +72,7 @@ def test_a_sound_store_has_no_problems_and_an_empty_one_neither(
     assert problems_of(store, spark) == ()
     write_keyspace(store, SOUND, NOW_MS)
     assert problems_of(store, spark) == ()
-    assert as_text(of_check("s", ())).splitlines()[-1] == "no problems found"
+    assert as_text(report_of_check("s", ())).splitlines()[-1] == "no problems found"
 
 
 @pytest.mark.long

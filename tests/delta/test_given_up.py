@@ -99,8 +99,8 @@ def test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done(store: Stor
         snapshot(store, ALL, lambda _: source(SECOND), run_id="cut")
     assert owners(store) == {}
     note = "snapshot:cut was given up: it did not do all that was requested"
-    assert note in runs.of_runs(store.where, list_runs(store, 9)).notes
-    assert runs.of_run(find_run(store, "snapshot:cut")).notes == (note,)
+    assert note in runs.report_of_runs(store.where, list_runs(store, 9)).notes
+    assert runs.report_of_run(find_run(store, "snapshot:cut")).notes == (note,)
 
 
 def test_a_store_does_not_mirror_the_server_of_a_snapshot_that_was_given_up(store: Store) -> None:

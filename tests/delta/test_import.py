@@ -28,8 +28,8 @@ from claimlib.errors import (
     SourceMismatchError,
 )
 from claimlib.plans.input_tables import TableMap
-from claimlib.report.mirror import of_import
-from claimlib.report.runs import of_run
+from claimlib.report.mirror import report_of_import
+from claimlib.report.runs import report_of_run
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
@@ -111,8 +111,8 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("gone", 1, "import", *whole),
         ("s", 3, "import", *whole),
     ]
-    assert any("3 groups have no snapshot time" in note for note in of_import(reply).notes)
-    options = of_run(find_run(store, "import:r")).document["request"]
+    assert any("3 groups have no snapshot time" in note for note in report_of_import(reply).notes)
+    options = report_of_run(find_run(store, "import:r")).document["request"]
     assert options["entries_complete"] is True
     assert options["tables"]["pending"] == str(tmp_path / "one" / "pending")
 
@@ -145,7 +145,7 @@ def test_a_second_import_writes_what_differs_and_the_same_run_id_again_changes_n
         ("bob", 5, None)
     ]
     assert count(store.where, "entry_landing") == 0
-    assert any("1 stream may be incomplete" in note for note in of_import(reply).notes)
+    assert any("1 stream may be incomplete" in note for note in report_of_import(reply).notes)
 
 
 def test_columns_that_may_hold_payloads_and_are_not_mapped_are_named(
@@ -163,10 +163,10 @@ def test_columns_that_may_hold_payloads_and_are_not_mapped_are_named(
     tables = {"entries": pa.table(columns), "pending": FIRST["pending"].slice(0, 1)}
     reply = import_tables(store, request(tmp_path, tables), run_id="r")
     assert reply.payload_columns == ("body", "raw", "parts")
-    (note,) = [note for note in of_import(reply).notes if "payload" in note]
+    (note,) = [note for note in report_of_import(reply).notes if "payload" in note]
     assert "3 columns that may hold them are not mapped: body, raw, parts" in note
     assert 'write fields = "body" below [entries]' in note
-    assert of_import(reply).document["payload_columns"] == ["body", "raw", "parts"]
+    assert report_of_import(reply).document["payload_columns"] == ["body", "raw", "parts"]
     tables["entries"] = FIRST["entries"].slice(0, 1).append_column("body", pa.array(["text"]))
     mapped = import_tables(store, request(tmp_path, tables), run_id="with payloads")
     assert mapped.payload_columns == ()

@@ -28,7 +28,7 @@ from claimlib.errors import (
     StoreIncompleteError,
 )
 from claimlib.live.batches import SourceOpened
-from claimlib.report.store import of_store
+from claimlib.report.store import report_of_store
 from claimlib.runs.journal import ServerIdentity
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLE_ID_PROPERTY, TABLES
 from claimlib.store.commits import create_table
@@ -156,7 +156,7 @@ def test_a_repeat_changes_nothing(embedded: Path) -> None:
     before = files_of(embedded)
     again = create(in_folder(embedded))
     assert (again.was_there, again.created, again.has_lost_proofs) == (True, (), False)
-    assert of_store(again, None).notes[0].endswith("already exists: nothing was changed")
+    assert report_of_store(again, None).notes[0].endswith("already exists: nothing was changed")
     assert files_of(embedded) == before
     with pytest.raises(StoreExistsError, match="8 buckets"):
         create(in_folder(embedded), buckets=4)

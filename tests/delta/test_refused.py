@@ -27,7 +27,7 @@ from claimlib.errors import (
     UnsafeLocationError,
 )
 from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
-from claimlib.report.sweep import of_reply
+from claimlib.report.sweep import report_of_reply
 from claimlib.semantics.model import COUNT_MAX
 from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
@@ -115,7 +115,7 @@ def test_entries_delivered_after_the_instant_are_counted_and_said(store: Store) 
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     early = xautoclaim(store, SweepRequest(REQUEST), now_ms=1, dry_run=True)
     assert early.counts["delivered_later"] == store.relation("pending").count() > 0
-    assert any("delivered after the time" in note for note in of_reply(early).notes)
+    assert any("delivered after the time" in note for note in report_of_reply(early).notes)
 
 
 def test_a_catalog_that_spark_does_not_know_is_named_and_so_is_the_way_to_a_folder(

@@ -12,7 +12,7 @@ import pytest
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import read_store
 from claimlib.errors import RequestError, SchemaError, StoreIncompleteError
-from claimlib.report.store import of_store
+from claimlib.report.store import report_of_store
 from claimlib.runs import Phase
 from claimlib.store.creation import bind_proofs
 from claimlib.store.definitions import Definitions
@@ -76,7 +76,7 @@ def test_entries_made_again_by_hand_are_refused_until_init_takes_the_proofs_back
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)
     write_keyspace(again, keyspace(b"t"), NOW_MS)
     once_more = create_again(store)
-    assert of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
+    assert report_of_store(once_more, None).notes[0].endswith("already exists: nothing was changed")
     assert xautoclaim(once_more.store, SweepRequest(REQUEST), dry_run=True).counts["refused"] == 1
 
 
@@ -109,7 +109,7 @@ ALL_PENDING = SweepRequest(REQUEST)
 def accepted(store: Store) -> tuple[Store, list[str]]:
     """A store after an `init` that accepts replaced tables, and what that says."""
     after = create_again(store, accept_replaced=True)
-    return after.store, list(of_store(after, None).notes)
+    return after.store, list(report_of_store(after, None).notes)
 
 
 def test_entries_made_again_with_their_old_id_are_refused_until_init_takes_the_proofs_back(
@@ -174,7 +174,7 @@ def test_init_creates_a_lost_table_as_the_others_are_and_accepts_it(
     shutil.rmtree(Path(store.where, "entries"))
     again = create_again(store)
     assert (again.store.buckets, again.newly_accepted) == (4, ("entries",))
-    lost, created, *_ = of_store(again, None).notes
+    lost, created, *_ = report_of_store(again, None).notes
     assert lost.startswith("the entries do not count as complete any more")
     assert created == "created again without rows, because they were missing: entries"
     assert xautoclaim(again.store, ALL_PENDING).counts["refused"] == 1
@@ -296,7 +296,8 @@ def test_entries_that_are_made_again_while_init_looks_at_them_have_their_proofs_
         patched.setattr("claimlib.store.creation.bind_proofs", bind_later)
         again = create_again(store)
     assert (
-        "entries do not count as complete any more: sweeps refuse" in of_store(again, None).notes[0]
+        "entries do not count as complete any more: sweeps refuse"
+        in report_of_store(again, None).notes[0]
     )
     counts = xautoclaim(again.store, SweepRequest(REQUEST)).counts
     assert (counts["refused"], counts["deleted"], counts["claimed"]) == (1, 0, 0)

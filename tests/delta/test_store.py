@@ -20,7 +20,7 @@ from claimlib.errors import (
     StoreNotFoundError,
 )
 from claimlib.local_rows import divided_frame, local_frame
-from claimlib.report.sweep import of_reply
+from claimlib.report.sweep import report_of_reply
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
 from claimlib.store.creation import Creation, create, init_sql
 from claimlib.store.definitions import SparkDefinitions
@@ -167,7 +167,11 @@ def test_a_sweep_of_an_empty_store_does_nothing_and_is_a_run(store: Store) -> No
         "refused": 0,
     }
     assert count(store.where, "runs") == 1
-    assert of_reply(reply).notes[0].startswith("No consumer group of the store matches the request")
+    assert (
+        report_of_reply(reply)
+        .notes[0]
+        .startswith("No consumer group of the store matches the request")
+    )
 
 
 def test_a_statement_that_delta_passes_over_by_a_setting_of_the_session_is_an_error(

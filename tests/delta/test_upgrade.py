@@ -21,7 +21,7 @@ from claimlib.errors import (
     StoreNotFoundError,
     UnfinishedRunError,
 )
-from claimlib.report.store import of_upgrade
+from claimlib.report.store import report_of_upgrade
 from claimlib.schema import SCHEMA_VERSION, TABLES, UPGRADABLE
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import lock
@@ -102,7 +102,7 @@ def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_ru
 ) -> None:
     upgraded = upgrade(definitions_of(spark, old, engine))
     assert (upgraded.tables, upgraded.columns) == (tuple(TABLES), ("runs.engine",))
-    assert of_upgrade(upgraded).notes[0].endswith("rows of earlier runs: runs.engine")
+    assert report_of_upgrade(upgraded).notes[0].endswith("rows of earlier runs: runs.engine")
     other = BY_SPARK if engine == EMBEDDED else EMBEDDED
     assert sweep(opened(spark, old, engine), "second") == 2
     assert sweep(opened(spark, old, other), "third") == 3
@@ -119,7 +119,7 @@ def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_ru
     before = files_of(old)
     again = upgrade(definitions_of(spark, old, engine))
     assert (again.tables, files_of(old)) == ((), before)
-    assert of_upgrade(again).notes == ("the store is up to date: nothing was changed",)
+    assert report_of_upgrade(again).notes == ("the store is up to date: nothing was changed",)
 
 
 @SPARK_LATER

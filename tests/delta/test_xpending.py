@@ -18,7 +18,7 @@ from claimlib.commands.xpending import (
 )
 from claimlib.errors import ReplyError, RequestError
 from claimlib.report.model import as_text
-from claimlib.report.xpending import of_overview
+from claimlib.report.xpending import report_of_overview
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.words import Stream
@@ -55,7 +55,7 @@ def test_what_is_pending_now_and_as_each_run_left_it(store: Store) -> None:
         ended = datetime.fromtimestamp(ended_ms / 1000, UTC).isoformat(timespec="milliseconds")
         assert read_store(store, ended).versions == read_store(store, str(number)).versions
 
-    text = as_text(of_overview("here", pending_overview(now), 900_000, 50))
+    text = as_text(report_of_overview("here", pending_overview(now), 900_000, 50))
     assert "owners idle 15m+" in text
     assert text.splitlines()[-1].split() == [
         "total",

@@ -299,11 +299,11 @@ ID = row_of(bulk.NAMES, **GROUP_ROW, request=1, id="1-0", id_ms=1, id_seq=0, sta
 def of_reply():
     reply = reply_of(Reply, {"swept": 1})
     reply.groups = relation([SWEPT])
-    return sweep.of_reply(reply), "groups"
+    return sweep.report_of_reply(reply), "groups"
 
 
 def of_bulk():
-    return bulk.of_bulk("xclaim", bulk_reply([ID])), "ids"
+    return bulk.report_of_bulk("xclaim", bulk_reply([ID])), "ids"
 
 
 def bulk_reply(ids):
@@ -321,7 +321,7 @@ def reply_of(kind, counts):
 
 
 def of_bulk_of_several():
-    return bulk.of_bulk("xclaim", bulk_reply([ID, ID | {"request": 2}])), "ids"
+    return bulk.report_of_bulk("xclaim", bulk_reply([ID, ID | {"request": 2}])), "ids"
 
 
 def test_refused_requests_beyond_the_limit_are_counted():
@@ -329,7 +329,7 @@ def test_refused_requests_beyond_the_limit_are_counted():
     reply.counts["refused"] = 3
     reply.requests = relation([ID | {"status": "refused", "request": n} for n in (1, 2, 3)])
     for limit, left_out in ((2, 1), (3, 0), (50, 0)):
-        document = bulk.of_bulk("xack", reply, limit).document
+        document = bulk.report_of_bulk("xack", reply, limit).document
         assert len(document["refused"]) + left_out == 3
         assert document["refused_not_shown"] == left_out
 
@@ -339,7 +339,7 @@ def test_of_a_consumer_that_a_dry_run_would_retire_it_is_not_said_that_it_was(dr
     reply = bulk_reply([ID])
     reply.counts["retired"], reply.dry_run = 1, dry_run
     reply.retired = relation([{"consumer": "bob"}])
-    assert bulk.of_bulk("retire", reply).notes[-1] == (
+    assert bulk.report_of_bulk("retire", reply).notes[-1] == (
         f"1 consumer {was} removed from the store: bob; only a writeback removes it on a server"
     )
 
@@ -348,12 +348,12 @@ def of_entries():
     before = ("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count")
     others = ("delivery_time_ms", "delivery_count", "at_ms", "payload", "fields")
     row = row_of((*before, "consumer", *others), **GROUP_ROW, id="1-0", id_ms=1, id_seq=0)
-    return runs.of_entries(RUN, "claimed", relation([row]), 10), "claimed"
+    return runs.report_of_entries(RUN, "claimed", relation([row]), 10), "claimed"
 
 
 def of_overview():
     row = row_of((*GROUP, *OVERVIEW), **GROUP_ROW, pending=3, oldest_idle_ms=61_001)
-    return xpending.of_overview("s", relation([row]), 900_000, 10), "groups"
+    return xpending.report_of_overview("s", relation([row]), 900_000, 10), "groups"
 
 
 TIMES = (
@@ -367,28 +367,28 @@ DESCRIPTION = Description(
 
 
 def of_description():
-    return describe.of_description("s", DESCRIPTION, 1), "consumers"
+    return describe.report_of_description("s", DESCRIPTION, 1), "consumers"
 
 
 def of_policy():
     row = row_of(
         ("request", *REQUEST_COLUMNS, *ASSIGNMENT), **GROUP_ROW, request=1, min_idle_ms=61_001
     )
-    return sweep.of_policy(relation([row | {"justid": True, "consumer": "c"}])), "groups"
+    return sweep.report_of_policy(relation([row | {"justid": True, "consumer": "c"}])), "groups"
 
 
 def of_range():
     times = {"idle_ms": 61_001, "delivery_time_ms": 1, "delivery_count": 1}
     row = {**GROUP_ROW, "id_ms": 1, "id_seq": 0, "consumer": "c", **times}
-    return xpending.of_range(b"s", b"g", MatchingEntries(relation([row]), 1), 1), "rows"
+    return xpending.report_of_range(b"s", b"g", MatchingEntries(relation([row]), 1), 1), "rows"
 
 
 def of_check():
-    return store.of_check("s", [Problem("streams", "what", True, 1, "s")]), "problems"
+    return store.report_of_check("s", [Problem("streams", "what", True, 1, "s")]), "problems"
 
 
 def of_run_report():
-    return run_report.of_run_report(hand_made()), "groups"
+    return run_report.full_report_of_run(hand_made()), "groups"
 
 
 def of_period_report():
@@ -396,7 +396,7 @@ def of_period_report():
     totals = dict.fromkeys(("runs", *COUNTS, "claimed_again"), 1)
     hidden = dict.fromkeys(("runs", "worse_groups", "losing_consumers"), 0)
     report = PeriodReport("s", 0, 1, totals, [row], [], [], hidden, 1)
-    return period_report.of_period_report(report), "runs"
+    return period_report.report_of_period(report), "runs"
 
 
 WITH_ROWS = (
@@ -425,14 +425,14 @@ def test_the_records_are_the_rows_of_the_document(made):
 
 A_STORE = Creation(mock.Mock(spec_set=("where", "buckets"), where="s", buckets=8), was_there=False)
 OTHERS = {
-    "run": runs.of_run(RUN),
-    "runs": runs.of_runs("s", RunList((RUN,), 1, ())),
-    "store": store.of_store(A_STORE, None),
-    "snapshot": mirror.of_snapshot(
+    "run": runs.report_of_run(RUN),
+    "runs": runs.report_of_runs("s", RunList((RUN,), 1, ())),
+    "store": store.report_of_store(A_STORE, None),
+    "snapshot": mirror.report_of_snapshot(
         SnapshotReply("r", 1, False, "h:1/0", {"streams": 3, "gone": 0})
     ),
-    "import": mirror.of_import(ImportReply("r", 1, False, "given", {"streams": 3})),
-    "summary": xpending.of_summary(
+    "import": mirror.report_of_import(ImportReply("r", 1, False, "given", {"streams": 3})),
+    "summary": xpending.report_of_summary(
         b"s", b"g", PendingSummary(2, StreamId(1, 0), StreamId(2, 0), ((b"a", 1), (b"b", 1)))
     ),
 }
@@ -488,13 +488,13 @@ def test_a_run_is_shown_to_programs_in_milliseconds():
 def test_entries_without_an_owner_are_counted_beside_the_consumers(number, notes):
     ids = (StreamId(1, 0), StreamId(2, 0))
     summary = PendingSummary(number, *ids, ((b"a", 1), (b"b", 1)))
-    report = xpending.of_summary(b"s", b"g", summary)
+    report = xpending.report_of_summary(b"s", b"g", summary)
     assert report.notes == notes
     document = report.document
     assert document["pending"] - sum(document["consumers"].values()) == number - 2
     assert document["pending_without_owner"] == number - 2
     described = replace(DESCRIPTION, without_owner=number - 2)
-    report = describe.of_description("s", described, 1)
+    report = describe.report_of_description("s", described, 1)
     assert report.document["pending_without_owner"] == number - 2
     assert set(notes) <= set(report.notes)
     assert sum("no owner" in note for note in report.notes) == len(notes)

@@ -33,7 +33,9 @@ RUN = FinishedRun(
 
 
 def test_text_is_aligned_and_numbers_stand_to_the_right():
-    text = model.as_text(runs.of_runs("store", RunList((RUN, replace(RUN, counts={})), 2, ())))
+    text = model.as_text(
+        runs.report_of_runs("store", RunList((RUN, replace(RUN, counts={})), 2, ()))
+    )
     title, head, rule, *rows = text.splitlines()
     assert title == "Runs of store"
     assert head.startswith("run  key")
@@ -44,7 +46,7 @@ def test_text_is_aligned_and_numbers_stand_to_the_right():
 def test_the_number_of_a_run_is_shown_as_it_can_be_given():
     many = replace(RUN, run_seq=12_345, counts={"claimed": 1_234})
     first = replace(many, run_seq=7)
-    report = runs.of_runs("store", RunList((many, first), 2, ()))
+    report = runs.report_of_runs("store", RunList((many, first), 2, ()))
     _, head, _, *rows = model.as_text(report).splitlines()
     assert [row[:6] for row in rows] == ["12345 ", "    7 "]
     claimed = head.index("claimed")
@@ -60,22 +62,22 @@ def test_the_number_of_a_request_has_no_commas_either(name):
 
 
 def test_what_would_move_a_terminals_cursor_is_written_out():
-    text = model.as_text(runs.of_runs("store", RunList((RUN,), 1, ())))
+    text = model.as_text(runs.report_of_runs("store", RunList((RUN,), 1, ())))
     assert "\x1b" not in text
     assert r"xautoclaim:nightly\u001b[2J" in text
 
 
 def test_runs_that_are_not_shown_are_counted():
-    some = runs.of_runs("store", RunList((RUN,), 1001, ()))
+    some = runs.report_of_runs("store", RunList((RUN,), 1001, ()))
     assert some.cut_off == ("1,000 more runs not shown; use --limit to show more",)
-    all_but_one = runs.of_runs("store", RunList((RUN,), 2, ()))
+    all_but_one = runs.report_of_runs("store", RunList((RUN,), 2, ()))
     assert all_but_one.cut_off == ("1 more run not shown; use --limit to show more",)
     assert some.document["runs_not_shown"] == 1000
-    assert runs.of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
+    assert runs.report_of_runs("store", RunList((), 0, ())).notes == ("no run yet",)
 
 
 def test_people_read_two_units_and_programs_milliseconds():
-    report = runs.of_run(RUN)
+    report = runs.report_of_run(RUN)
     took = {what: value for what, value, _ in report.rows if what.endswith(" took")}
     assert list(took.values()) == ["1m1s", "1h0m", "1s", "7ms"]
     assert ("began", "2025-06-15T15:06:40.000Z", "") in report.rows
@@ -87,7 +89,7 @@ def test_people_read_two_units_and_programs_milliseconds():
 
 def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
     counts = {"vanished": 0, "gone": 2, "streams": 3, "groups": 4, "pending_read": 5}
-    rows = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).rows
+    rows = mirror.report_of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).rows
     assert rows == (
         ("streams", 3),
         ("groups", 4),
@@ -99,10 +101,10 @@ def test_a_snapshot_shows_what_was_read_first_and_other_counts_only_if_not_0():
 
 
 def test_counts_are_called_what_they_are():
-    snapshot = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", {"commands": 7}))
+    snapshot = mirror.report_of_snapshot(SnapshotReply("r", 1, False, "h:1/0", {"commands": 7}))
     assert ("commands sent to the server", 7) in snapshot.rows
     counts = {"groups_without_instant": 2, "streams_without_proof": 1}
-    imported = mirror.of_import(ImportReply("r", 1, False, "s", counts))
+    imported = mirror.report_of_import(ImportReply("r", 1, False, "s", counts))
     assert imported.rows[-2:] == (
         ("groups without a snapshot time", 2),
         ("streams that may be incomplete", 1),
@@ -120,20 +122,20 @@ def test_at_the_most_that_a_report_lists_no_higher_limit_is_advised():
         "5 more rows not shown; use --limit to show more"
     ]
     assert list(not_shown(0, "row", shown=most)) == []
-    shown = runs.of_runs("store", RunList((RUN,) * most, most + 1, ()))
+    shown = runs.report_of_runs("store", RunList((RUN,) * most, most + 1, ()))
     assert shown.cut_off[0].startswith("1 more run not shown: a table has at most")
 
 
 def test_the_advice_about_overwritten_claims_names_the_writeback():
     counts = {CLAIMS_REPLACED: 1}
-    (note,) = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).notes
+    (note,) = mirror.report_of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts)).notes
     assert note.endswith(": claimlib writeback STORE RUN URL")
-    (note,) = mirror.of_import(ImportReply("r", 1, False, "given", counts)).notes
+    (note,) = mirror.report_of_import(ImportReply("r", 1, False, "given", counts)).notes
     assert note.endswith(". Write claims back to your tables before you import again")
 
 
 def test_a_run_that_is_decided_and_not_finished_is_named():
-    assert runs.of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
+    assert runs.report_of_runs("store", RunList((), 0, ("xautoclaim:a",))).notes == (
         "no run yet",
         (
             "xautoclaim:a is unfinished: its decision was written, and the next run on this store"
@@ -145,6 +147,8 @@ def test_a_run_that_is_decided_and_not_finished_is_named():
 def test_json_says_how_many_streams_are_not_named():
     streams = NamedStreams(("a", "b"), ("c",), replaced_count=4)
     counts = {"stream_removed": 7}
-    document = mirror.of_snapshot(SnapshotReply("r", 1, False, "h:1/0", counts, streams)).document
+    document = mirror.report_of_snapshot(
+        SnapshotReply("r", 1, False, "h:1/0", counts, streams)
+    ).document
     assert document["streams_removed_not_shown"] == 5
     assert document["streams_replaced_not_shown"] == 3

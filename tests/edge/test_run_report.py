@@ -16,7 +16,7 @@ from prometheus_client import parser
 from claimlib.commands.run_report import RunReport
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
-from claimlib.report.run_report import document, of_run_report, sections, verdict
+from claimlib.report.run_report import document, full_report_of_run, sections, verdict
 from claimlib.report.run_report_html import as_html, write_html
 from claimlib.report.run_report_prometheus import write_metrics
 from claimlib.report.text import visible
@@ -119,8 +119,8 @@ def test_what_does_not_apply_is_left_out():
     titles = [section.table.title for section in sections(empty)]
     assert "Worst groups" not in titles
     assert "Changes of owner" not in titles
-    assert "The store has no consumer group." in of_run_report(empty).notes
-    notes = "\n".join(of_run_report(hand_made(undone_by="undo:u", can_be_undone=False)).notes)
+    assert "The store has no consumer group." in full_report_of_run(empty).notes
+    notes = "\n".join(full_report_of_run(hand_made(undone_by="undo:u", can_be_undone=False)).notes)
     assert "undo:u has undone the run" in notes
     assert "claimlib undo" not in notes
 

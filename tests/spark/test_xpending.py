@@ -20,7 +20,7 @@ from claimlib.commands.xpending import (
 from claimlib.engine.relation import Relation
 from claimlib.plans.differences import EVERYTHING
 from claimlib.plans.keys import ID_ORDER, is_group
-from claimlib.report.xpending import of_range
+from claimlib.report.xpending import report_of_range
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, parse_range_start
@@ -128,7 +128,9 @@ def test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry
     assert everything > 5
     query, seen = QUERIES[4], []
     while True:
-        page = of_range(stream, group, matching_entries(at, stream, group, query), everything // 2)
+        page = report_of_range(
+            stream, group, matching_entries(at, stream, group, query), everything // 2
+        )
         document = page.document
         seen += [row["id"] for row in document["rows"]]
         assert document["rows_not_shown"] == everything - len(seen)
@@ -139,7 +141,7 @@ def test_what_is_printed_of_a_group_is_bounded_and_goes_on_behind_its_last_entry
     assert seen == [str(entry.id) for entry in expected]
     matching = matching_entries(at, stream, group, replace(query, start=MIN_ID, count=0))
     assert matching.total == everything
-    streamed = of_range(stream, group, matching, 2**31)
+    streamed = report_of_range(stream, group, matching, 2**31)
     assert [row["id"] for row in streamed.records] == seen
     assert (streamed.document["rows_not_shown"], streamed.document["next_start"]) == (0, None)
 
@@ -151,7 +153,7 @@ def test_a_streamed_part_of_a_group_says_where_the_next_one_begins(at, batch, mo
     monkeypatch.setattr("claimlib.report.rows.MOST_ROWS", 2)
     set_limits(monkeypatch, stream_rows=1)
     matching = matching_entries(at, stream, group, QUERIES[4])
-    page = of_range(stream, group, matching, 3)
+    page = report_of_range(stream, group, matching, 3)
     shown = [row["id"] for row in page.records]
     expected = scan.xpending_range(case.group, QUERIES[4], case.now_ms)
     assert shown == [str(entry.id) for entry in expected[:3]]
