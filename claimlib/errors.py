@@ -88,7 +88,7 @@ class ClaimlibError(Exception):
         self.fields = fields
 
     def __getattr__(self, name: str) -> Any:
-        """A field, by its name."""
+        """Return a field, by its name."""
         try:
             return self.__dict__["fields"][name]
         except KeyError:
@@ -149,7 +149,7 @@ class MissingExtraError(ClaimlibError):
 
     @classmethod
     def for_package(cls, extra: str, package: str) -> Self:
-        """The error that says which extra brings `package`."""
+        """Return the error that says which extra brings `package`."""
         return cls(
             f"{package} is not installed: {install_command(extra)}",
             extra=extra,

@@ -35,7 +35,7 @@ def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
-    """An Arrow table as a frame, by as many local relations as it takes for each to have
+    """Return an Arrow table as a frame, by as many local relations as it takes for each to have
     `LOCAL_DATA_BYTES` at most (a single row may have more)."""
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
@@ -82,5 +82,5 @@ def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
 
 
 def _entries_of_map(value: object) -> object:
-    """A value as Arrow takes it."""
+    """Return a value as Arrow takes it."""
     return list(value.items()) if isinstance(value, Mapping) else value

@@ -81,7 +81,7 @@ def sample_place(spark: SparkSession, name: str) -> str:
 
 
 def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
-    """A new store for sample data.
+    """Return a new store for sample data.
 
     Args:
         where: its place; empty: `sample_place`.

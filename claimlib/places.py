@@ -39,12 +39,12 @@ _SERVER = re.compile(r"(?:https?|rediss?)://", re.IGNORECASE)
 
 
 def is_namespace(where: str) -> bool:
-    """Whether the place of a store is a schema of a catalog: `catalog.schema`."""
+    """Return True if the place of a store is a schema of a catalog: `catalog.schema`."""
     return _NAMESPACE.fullmatch(where) is not None
 
 
 def is_url(where: str) -> bool:
-    """Whether the place of a store begins with a scheme, as `s3a://` does."""
+    """Return True if the place of a store begins with a scheme, as `s3a://` does."""
     return _HAS_SCHEME.match(where) is not None
 
 

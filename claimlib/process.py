@@ -116,7 +116,7 @@ def tell_state(state: Callable[[], str]) -> None:
 
 
 def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) -> int:
-    """The exit code of `work`; what it raises is said on stderr.
+    """Return the exit code of `work`; what it raises is said on stderr.
 
     Args:
         work: gives the exit code where nothing is raised.
@@ -160,8 +160,9 @@ def _interrupted() -> int:
 
 
 def _comes_of_an_interrupt(error: BaseException) -> bool:
-    """Whether it was raised while an interrupt was on its way up: Spark tells the JVM of it, over a
-    connection that may be in the middle of a command, and so another error comes out."""
+    """Return True if it was raised while an interrupt was on its way up: Spark tells the JVM of it,
+    over a connection that may be in the middle of a command, and so another error comes out.
+    """
     seen: set[int] = set()
     before: BaseException | None = error
     while before is not None and id(before) not in seen:
@@ -211,7 +212,7 @@ def _spark_ended(error: Exception) -> ClaimlibError | None:
 
 
 def _is_of_py4j(error: Exception) -> bool:
-    """Whether the connection to the JVM may be what is lost, and not one to storage."""
+    """Return True if the connection to the JVM may be what is lost, and not one to storage."""
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     by_py4j = any(name.startswith("py4j.") for name in modules)
     name = type(error).__name__
@@ -233,7 +234,7 @@ _Cause = tuple[str, type[ClaimlibError], str]
 
 
 def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
-    """What a text means that has one of these causes; null: it has none of them."""
+    """What a text means that has one of these causes, or None if it has none of them."""
     for pattern, kind, said in causes:
         match = re.search(pattern, text)
         if match:
@@ -483,8 +484,9 @@ def without_classes(text: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The line of an error that says most: of Java's the line behind py4j's own, of a worker's the
-    last of its traceback."""
+    """Return the line of an error that says most: of Java's the line behind py4j's own, of a
+    worker's the last of its traceback.
+    """
     lines = str(error).strip().splitlines() or [""]
     of_worker = [line.strip() for line in lines if _RAISED_IN_PYTHON.match(line.strip())]
     if "Python worker" in lines[0] and of_worker:

@@ -103,12 +103,12 @@ _GROUP_KEY = ("group_key", "BIGINT", "xxhash64(stream, consumer_group)")
 
 
 def quote_identifier(name: str) -> str:
-    """A name as one SQL identifier."""
+    """Return a name as one SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quote_text(text: str) -> str:
-    """A text as a SQL expression that no character of it can leave, whatever the parser's
+    """Return a text as a SQL expression that no character of it can leave, whatever the parser's
     settings."""
     return f"decode(unhex('{text.encode('utf-8').hex()}'), 'UTF-8')"
 
@@ -177,7 +177,9 @@ class Table:
         return pa.schema([(name, by_name[name]) for name in columns])
 
     def key_order(self) -> list[str]:
-        """The key as SQL to sort by; the halves of an id as the unsigned numbers that they are."""
+        """Return the key as SQL to sort by; the halves of an id as the unsigned numbers that they
+        are.
+        """
         return [f"{name} ^ {_SIGN_BIT}" if name in _ID_NAMES else name for name in self.key]
 
 
@@ -474,7 +476,9 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 
 
 def declared_source(properties: Mapping[str, str]) -> str | None:
-    """What a store mirrors, from the properties of its table `streams`; null: they do not say."""
+    """What a store mirrors, from the properties of its table `streams`, or None if they do not
+    say.
+    """
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
 
 
@@ -494,12 +498,12 @@ def source_properties(source: str, after: int = 0) -> dict[str, str]:
 
 
 def is_append_only(properties: Mapping[str, str]) -> bool:
-    """Whether somebody has forbidden a table's rows to be changed."""
+    """Return True if somebody has forbidden a table's rows to be changed."""
     return properties.get(APPEND_ONLY_PROPERTY, "").lower() == "true"
 
 
 def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether `entries` is the table that the proofs in `streams` are about; not where it is
+    """Return True if `entries` is the table that the proofs in `streams` are about; not where it is
     missing.  Without `streams` there is no proof; where that does not say which table it is (an
     earlier version made it), nothing speaks against the one that is there.
 
@@ -575,7 +579,7 @@ def column_sql(column: Column, buckets: int) -> str:
 
 
 def property_sql(value: str) -> str:
-    """A value of a table's properties as SQL."""
+    """Return a value of a table's properties as SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 

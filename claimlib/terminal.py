@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def one_line(text: str) -> str:
-    r"""A text of somebody else as one line: what is no printable character is written out, `\u001b`
-    or `\U000e0041`; line breaks, too.
+    r"""Return a text of somebody else as one line: what is no printable character is written out,
+    `\u001b` or `\U000e0041`; line breaks, too.
 
     Printable is what Python calls so: no controls (C0, DEL, C1), formats (Cf, those that turn the
     direction among them), line and paragraph separators, surrogates, spaces other than the
@@ -65,7 +65,7 @@ def harmless(text: str) -> str:
 
 
 def harmless_json(text: str) -> str:
-    """A JSON text of the same value, with escapes for what `harmless` would write out: such
+    """Return a JSON text of the same value, with escapes for what `harmless` would write out: such
     characters stand in strings only, never behind a backslash."""
     if text.replace("\n", "").isprintable():
         return text
@@ -167,13 +167,13 @@ _WIDTH = 80
 
 
 def is_terminal() -> bool:
-    """Whether stdout is one."""
+    """Return True if stdout is one."""
     return sys.stdout.isatty()
 
 
 def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
-    """A console on stdout (or `file`) that adds colors and moves the cursor itself, and writes out
-    whatever would do so in the texts that it is given.
+    """Return a console on stdout (or `file`) that adds colors and moves the cursor itself, and
+    writes out whatever would do so in the texts that it is given.
 
     Args:
         soft_wrap: whether the terminal breaks long lines, and not the console.
@@ -194,8 +194,9 @@ def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
 
 @contextmanager
 def error_console() -> Iterator[Console | None]:
-    """A console on stderr that goes on writing to the terminal where stderr is turned away from it;
-    null: stderr is no terminal."""
+    """A console on stderr that goes on writing to the terminal where stderr is turned away from it,
+    or None if stderr is no terminal.
+    """
     if not console(sys.stderr).is_terminal:
         yield None
         return
@@ -228,8 +229,9 @@ def guarded() -> Iterator[None]:
 
 
 def _open_stream(stream: IO[str] | None) -> IO[str]:
-    """The stream, or one that nobody reads: a process may be started without one, which is null
-    then, and somebody may have closed it."""
+    """Return the stream, or one that nobody reads: a process may be started without one, which is
+    null then, and somebody may have closed it.
+    """
     return io.StringIO() if stream is None or getattr(stream, "closed", False) else stream
 
 

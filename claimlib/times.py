@@ -128,15 +128,18 @@ def parse_instant_ms(text: str) -> int:
 
 
 def unit_of(low: int, high: int) -> str | None:
-    """The unit that times between two numbers look like; null: milliseconds, as they should be."""
+    """Return the unit that times between two numbers look like, or None if milliseconds, as they
+    should be.
+    """
     if low in _LIKE_SECONDS and high in _LIKE_SECONDS:
         return "seconds"
     return "microseconds or nanoseconds" if low >= _LIKE_MICROSECONDS_FROM else None
 
 
 def _checked_ms(number: int) -> int:
-    """A number that is an instant, unless it looks like one in another unit: entries would be
-    judged by a time at which none of them, or each, has been idle for long."""
+    """Return a number that is an instant, unless it looks like one in another unit: entries would
+    be judged by a time at which none of them, or each, has been idle for long.
+    """
     iso = "an ISO 8601 time as 2026-01-01T00:00:00Z"
     day = _date_of_digits(number)
     looks_like = "a date" if day is not None else unit_of(number, number)
@@ -158,7 +161,9 @@ def _checked_ms(number: int) -> int:
 
 
 def _date_of_digits(number: int) -> date | None:
-    """The day that somebody means who writes it without signs (20260101); null: it is none."""
+    """Return the day that somebody means who writes it without signs (20260101), or None if it is
+    none.
+    """
     year, month_and_day = divmod(number, 10_000)
     if year not in _LIKE_YEARS:
         return None

@@ -78,7 +78,7 @@ class Named:
             )
 
     def stream_ids(self) -> tuple[StreamId, ...]:
-        """The ids that are written out."""
+        """Return the ids that are written out."""
         return tuple(map(parse_id, self.ids))
 
     def bytes_of(self, number: int) -> bytes:
@@ -174,8 +174,9 @@ def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
 
 
 def ack_of(named: Named) -> NamedAck | None:
-    """The XACK that the options state, with the ids that are written out; null: a table states
-    all."""
+    """Return the XACK that the options state, with the ids that are written out, or None if a table
+    states all.
+    """
     if named.requests is not None:
         return None
     return NamedAck(named.bytes_of(0), named.bytes_of(1), named.stream_ids())

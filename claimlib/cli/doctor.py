@@ -227,7 +227,7 @@ def _node(source: Source, slots: int) -> Iterator[Check]:
 def _rights(
     address: Address, mode: str | None, options: ConnectOptions, *, writeback: bool
 ) -> Iterator[Check]:
-    """A line for each right that is needed and the user lacks, and one for the others."""
+    """Yield a line for each right that is needed and the user lacks, and one for the others."""
     from claimlib.live.connection import connect
     from claimlib.live.rights import SNAPSHOT_RIGHTS, WRITEBACK_RIGHTS, tried_rights
     from claimlib.live.server import CLUSTER
@@ -291,7 +291,9 @@ def _delta(spark: SparkSession) -> str:
 
 
 def _workers(spark: SparkSession) -> str:
-    """The Python that Spark's workers run, which must be able to import what the kernel needs."""
+    """Return the Python that Spark's workers run, which must be able to import what the kernel
+    needs.
+    """
     from claimlib.plans.kernel import worker_python
 
     frame = spark.range(1).mapInPandas(worker_python, "python STRING")

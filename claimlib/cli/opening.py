@@ -203,7 +203,9 @@ def _starting(
 
 
 def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
-    """A remark on memory that is given to a process of Java's that somebody else has started."""
+    """Yield a remark on memory that is given to a process of Java's that somebody else has
+    started.
+    """
     memory = conf.get("spark.driver.memory")
     if memory and (has_session() or not starts_jvm()):
         yield (
@@ -275,7 +277,7 @@ def _tables() -> Collection[str]:
 
 
 def _folder_here(store: str, settings: Config) -> Path | None:
-    """The folder of this machine that a store's place names; null: Spark says what it is."""
+    """Return the folder of this machine that a store's place names; null: Spark says what it is."""
     check_place(store, "STORE")
     check_no_secret(store, "STORE")
     check_storage(store, "STORE")
@@ -333,7 +335,7 @@ _WAREHOUSE_SETTINGS = (_WAREHOUSE, "spark.sql.catalogImplementation")
 
 
 def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
-    """The session that the settings ask for.
+    """Return the session that the settings ask for.
 
     Args:
         java_options: of a JVM that is started (`session.SHORT_LIVED`, where a command's work does

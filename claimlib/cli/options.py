@@ -72,7 +72,7 @@ class View:
 
     @property
     def wanted(self) -> tuple[str, ...] | None:
-        """The chosen columns; null: all."""
+        """The chosen columns, or None if all."""
         if self.columns is None:
             return None
         return tuple(name.strip() for name in self.columns.split(","))

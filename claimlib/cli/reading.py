@@ -332,7 +332,7 @@ def _by_group(
     *,
     shows_server: bool,
 ) -> Relation:
-    """The overview of the groups of a scope."""
+    """Return the overview of the groups of a scope."""
     from claimlib.commands.xpending import pending_overview
     from claimlib.plans.server_view import number_by_group
 
@@ -421,7 +421,9 @@ def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator
 
 
 def _instants(now: str | None) -> tuple[int | None, int]:
-    """The instant of idle times (null: each group's snapshot), and that of the snapshots' age."""
+    """Return the instant of idle times (null: each group's snapshot), and that of the snapshots'
+    age.
+    """
     from claimlib.runs.rollforward import wall_ms
 
     if now is None:

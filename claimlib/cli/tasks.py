@@ -54,7 +54,8 @@ class Pace:
 
     def _left_s(self, total: int, now: float) -> float | None:
         """By the pace up to the task that ended last, so that it becomes less until the next one
-        ends; null: nobody can tell yet, or it takes longer than it seemed."""
+        ends, or None if nobody can tell yet, or it takes longer than it seemed.
+        """
         began = min(self._seen_since.values())
         if not self._done or now - began < _ESTIMATED_FROM_S:
             return None
@@ -132,6 +133,7 @@ class _ToldStages:
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:
-        """The stages that had begun, and were not done, when they were last told of; of a query
-        none of whose stages has a task done, all."""
+        """Return the stages that had begun, and were not done, when they were last told of; of a
+        query none of whose stages has a task done, all.
+        """
         return [stage for stages in [*self._by_query.values()] for stage in stages]

@@ -97,7 +97,7 @@ class Decided:
     rows: Relation
 
     def decision(self, *others: Relation) -> Decision:
-        """The decision of a run, with further journal rows; what no row counts is 0."""
+        """Return the decision of a run, with further journal rows; what no row counts is 0."""
         counts = dict.fromkeys(map(str, _KINDS), 0)
         return Decision(union_by_name([self.rows, *others], JOURNAL_ROW), counts=counts)
 
@@ -114,8 +114,10 @@ def known(begun: Begun) -> Relation:
 def decide(
     begun: Begun, bulk_requests: BulkRequests, known: Relation, *, refuse_duplicates: bool
 ) -> Decided:
-    """All journal rows of the requests, at pinned versions.  One row per requested group passes
-    through the driver."""
+    """Return all journal rows of the requests, at pinned versions.
+
+    One row per requested group passes through the driver.
+    """
     looked_at = _look(begun, bulk_requests, known)
     recipients = None
     judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)

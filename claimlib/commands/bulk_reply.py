@@ -73,7 +73,7 @@ class BulkReply(RunReply):
 
 
 def _without_lost(ids: Relation, lost: Relation) -> Relation:
-    """The ids, with nothing got of what was lost."""
+    """Return the ids, with nothing got of what was lost."""
     changes = ", ".join(f"'{kind}'" for kind in _CHANGES)
     is_lost = f"lost.is_lost IS NOT NULL AND this.status IN ({changes})"
     made = {

@@ -44,7 +44,7 @@ class Description:
 
 
 def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = None) -> Description:
-    """The consumers and the cursors of the groups that two globs match.
+    """Return the consumers and the cursors of the groups that two globs match.
 
     Args:
         at: needs `TABLES`, see `xpending.read_store`.

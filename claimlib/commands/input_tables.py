@@ -33,7 +33,8 @@ _SHOWN = 3
 
 
 def place_of(text: str, what: str = "a table's location") -> str:
-    """An input table as it is kept with a run: a name as it is, a relative path made absolute.
+    """Return an input table as it is kept with a run: a name as it is, a relative path made
+    absolute.
 
     `catalog.schema.table` (or less of it) is a name, anything else a path: a folder of this very
     place is written `./name`.
@@ -218,7 +219,7 @@ def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> Non
 
 
 def _examples(table: Relation, fault: Record) -> str:
-    """The first rows with a fault, by their key as it was given."""
+    """Return the first rows with a fault, by their key as it was given."""
     same = (f"{name} = {quote_text(fault[name])}" for name in ("fault_column", "fault"))
     shown = table.where(" AND ".join(same)).select("shown").order_by("shown")
     rows = shown.limit(_SHOWN).collect()

@@ -107,8 +107,8 @@ class Landing:
 
 
 def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
-    """The decision that brings a store to what was staged: every row that it replaces, fills or
-    removes is one of its journal rows.
+    """Return the decision that brings a store to what was staged: every row that it replaces, fills
+    or removes is one of its journal rows.
 
     Raises:
         EmptySourceError, GuardError: the source would take away too much; the landing is deleted.
@@ -516,7 +516,7 @@ def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str,
 
 
 def repairing_sql(begun: Begun, table: str) -> str:
-    """The statement that makes rows of another store's run numbers rows from outside."""
+    """Return the statement that makes rows of another store's run numbers rows from outside."""
     identifier = begun.store.identifier(table)
     return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"
 

@@ -61,7 +61,7 @@ class Page:
 
     @classmethod
     def of(cls, row: Record) -> Page:
-        """The page of a request (one row of `requests.targets`, with its bucket)."""
+        """Return the page of a request (one row of `requests.targets`, with its bucket)."""
         start_ms = from_bigint(row["start_ms"])
         proven_from, proven_to = row["complete_from_ms"], row["complete_to_ms"]
         page = cls(
@@ -78,15 +78,16 @@ class Page:
         return page.widened(_FIRST_MS)
 
     def widened(self, width_ms: int) -> Page:
-        """A window so wide; all ids, where it would reach behind what is known of the stream, for
-        little can lie there."""
+        """Return a window so wide; all ids, where it would reach behind what is known of the
+        stream, for little can lie there.
+        """
         last_ms = self.base_ms + width_ms
         if width_ms >= _WIDEST_MS or last_ms >= self.proven_to_ms:
             last_ms = MAX_U64
         return replace(self, last_ms=last_ms)
 
     def unbounded(self) -> Page:
-        """A window of all ids."""
+        """Return a window of all ids."""
         return replace(self, last_ms=MAX_U64)
 
     @property
@@ -102,7 +103,7 @@ class Page:
         return (self.far_ms - self.base_ms) // BINS + 1
 
     def bin_ends(self, number: int) -> tuple[int, int]:
-        """The first and the last id_ms of a bin."""
+        """Return the first and the last id_ms of a bin."""
         if number == BINS:
             return self.far_ms + 1, self.last_ms
         if number == 0 and not self.is_narrowed:
@@ -117,7 +118,7 @@ class Page:
         ]
 
     def values(self) -> tuple[object, ...]:
-        """The window as a row of `_WINDOW`."""
+        """Return the window as a row of `_WINDOW`."""
         ids = (to_bigint(self.start_ms), self.start_seq)
         window = map(to_bigint, (self.base_ms, self.far_ms, self.last_ms))
         return (self.stream, self.consumer_group, *ids, self.page_rows, *window, self.bin_ms)
@@ -140,7 +141,7 @@ class Pages:
 
 
 def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
-    """Where the pages among the requests lie; null: no request is a page.
+    """Where the pages among the requests lie, or None if no request is a page.
 
     Args:
         targets: `requests.targets`.
@@ -164,13 +165,14 @@ def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
 
 
 def _cut(page: Page, end: Record | None) -> Page:
-    """The page with a window that ends with its rows, if it has all of them."""
+    """Return the page with a window that ends with its rows, if it has all of them."""
     return page if end is None else replace(page, last_ms=from_bigint(end["page_end_ms"]))
 
 
 def _settled(pending: Relation, pages: Sequence[Page]) -> tuple[list[Page], Relation]:
-    """The pages, with windows that hold their rows (or all that there are), and few others or few
-    in all; and the rows of the windows that were looked at last, with all of these in them."""
+    """Return the pages, with windows that hold their rows (or all that there are), and few others
+    or few in all; and the rows of the windows that were looked at last, with all of these in them.
+    """
     done, unsettled, known = _looked_at(pending, [], pages)
     reached_ms = {_group(page): page.last_ms for page in pages}
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
@@ -216,7 +218,7 @@ def _windows(pending: Relation, pages: Sequence[Page]) -> Relation:
 
 
 def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
-    """The page with the window to look at next, and whether that is settled."""
+    """Return the page with the window to look at next, and whether that is settled."""
     if counts is None or counts["bin"] is None:
         if page.last_ms == MAX_U64:
             return page, True

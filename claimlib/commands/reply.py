@@ -43,7 +43,9 @@ class RunReply:
 
     @classmethod
     def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
-        """The reply of a finished run, from its journal rows: the same whenever it is requested."""
+        """Return the reply of a finished run, from its journal rows: the same whenever it is
+        requested.
+        """
         return cls(
             run_id=finished.run_id,
             run_seq=finished.run_seq,
@@ -91,7 +93,7 @@ class RunReply:
         )
 
     def _lost(self) -> Relation | None:
-        """The rows that another writer changed first; null: there are none."""
+        """Return the rows that another writer changed first, or None if there are none."""
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 

@@ -243,7 +243,7 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
 
 
 def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:
-    """The names, where they are globs of themselves; else none, which stands for all."""
+    """Return the names, where they are globs of themselves; else none, which stands for all."""
     is_plain = all(name and literal_name(name) is not None for name in key)
     return key if is_plain else ()
 

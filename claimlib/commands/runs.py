@@ -118,7 +118,7 @@ def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:
-    """The newest `limit` finished runs (None: all), and what is not finished.
+    """Return the newest `limit` finished runs (None: all), and what is not finished.
 
     Examples:
         >>> list_runs(open_store("./store"))

@@ -271,8 +271,9 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
 
 
 def _unlike(last: ServerIdentity, server: ServerIdentity) -> dict[str, int]:
-    """Whether the server is another process, or continues another history, than that of the last
-    snapshot; what is not known is not another one."""
+    """Return True if the server is another process, or continues another history, than that of the
+    last snapshot; what is not known is not another one.
+    """
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
     changed = zip(OTHER_SERVER, pairs, strict=True)
     return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}

@@ -272,7 +272,7 @@ class _Held:
             self._columns[name].extend(values)
 
     def taken(self) -> pa.Table:
-        """The rows, which are not held any more."""
+        """Return the rows, which are not held any more."""
         columns = [_array(self._columns[field.name], field) for field in self._schema]
         self._empty()
         return pa.Table.from_arrays(columns, schema=self._schema)

@@ -67,7 +67,7 @@ def decide(
     refuse_duplicates: bool,
     allow_none: bool = True,
 ) -> Decision:
-    """All journal rows of a sweep at pinned versions.
+    """Return all journal rows of a sweep at pinned versions.
 
     Args:
         now_ms: the instant for all groups; null: that of each group's snapshot.
@@ -204,7 +204,7 @@ class Judged:
         return self.groups.where("reason IS NULL")
 
     def rejudged(self, groups: Relation) -> Judged:
-        """The same with other judgements: one query."""
+        """Return the same with other judgements: one query."""
         return replace(self, groups=groups.fetched())
 
     def examined(self) -> Relation:
@@ -322,7 +322,7 @@ def _refuse_no_match(begun: Begun, request: Policy) -> NoReturn:
 
 
 def _requests(judged: pa.Table) -> pd.DataFrame:
-    """The requests of the accepted groups, as the kernel takes them."""
+    """Return the requests of the accepted groups, as the kernel takes them."""
     accepted = judged.filter(pc.field("reason").is_null())
     rows: pd.DataFrame = accepted.select(["group_key", *kernel.REQUEST]).to_pandas()
     return rows.set_index("group_key")

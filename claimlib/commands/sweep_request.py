@@ -84,7 +84,7 @@ class SweepRequest:
         }
 
     def rule(self) -> Rule:
-        """The request as a rule of a policy."""
+        """Return the request as a rule of a policy."""
         start = None if self.resume else self.autoclaim.start
         ids = {
             "start_ms": None if start is None else to_bigint(start.ms),
@@ -124,7 +124,7 @@ consumer_group), with the columns of `plans.requests.REQUEST_COLUMNS`."""
 
 
 def checked(request: SweepRequest | Policy) -> Policy:
-    """The requests of a run.
+    """Return the requests of a run.
 
     Raises:
         RequestError: the table cannot be used, or there is no request.
@@ -153,25 +153,25 @@ def chosen_groups(request: Sequence[SweepRequest], groups: Relation) -> Relation
 
 
 def scope(request: Policy) -> frozenset[tuple[str, str]] | None:
-    """The globs of the streams and groups of a policy; null: it is a table."""
+    """Return the globs of the streams and groups of a policy, or None if it is a table."""
     if isinstance(request, Relation):
         return None
     return frozenset((part.stream_glob, part.group_glob) for part in request)
 
 
 def is_for_all(request: Policy) -> bool:
-    """Whether the globs leave no group out, or there are none: a table names its groups."""
+    """Return True if the globs leave no group out, or there are none: a table names its groups."""
     globs = scope(request)
     return globs is None or ("*", "*") in globs
 
 
 def may_resume(request: Policy) -> bool:
-    """Whether some request may begin where a stored cursor stands."""
+    """Return True if some request may begin where a stored cursor stands."""
     return isinstance(request, Relation) or any(part.resume for part in request)
 
 
 def may_page(request: Policy) -> bool:
-    """Whether some request may be a page."""
+    """Return True if some request may be a page."""
     if isinstance(request, Relation):
         return True
     return any(part.autoclaim.count is not None for part in request)

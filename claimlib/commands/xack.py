@@ -100,7 +100,7 @@ def xack(
 
 
 def ack_table(engine: Executor, acks: Sequence[NamedAck]) -> Relation:
-    """The request table of some XACKs, numbered from 1.
+    """Return the request table of some XACKs, numbered from 1.
 
     Raises:
         RequestError: there is none.

@@ -104,7 +104,7 @@ def xclaim(
 
 
 def claim_table(engine: Executor, claims: Sequence[NamedClaim]) -> Relation:
-    """The request table of some XCLAIMs, numbered from 1.
+    """Return the request table of some XCLAIMs, numbered from 1.
 
     Raises:
         RequestError: there is none.

@@ -66,7 +66,7 @@ class Reading:
     replaced: Mapping[str, Relation] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, table: str) -> Relation:
-        """A table at that moment."""
+        """Return a table at that moment."""
         known = self.replaced.get(table)
         return self.store.relation(table, self.versions[table]) if known is None else known
 
@@ -75,7 +75,7 @@ class Reading:
         return replace(self, replaced={**self.replaced, **tables})
 
     def read_in(self, scope: Scope, table: str) -> Relation:
-        """The rows of a table with groups that belong to the groups of a scope."""
+        """Return the rows of a table with groups that belong to the groups of a scope."""
         rows = self.read(table).where(scope.has_group())
         if table == "pending":  # its buckets say where a stream named in full lies
             return in_bucket(self.store, rows, scope)
@@ -404,14 +404,16 @@ def with_payloads(
 
 
 def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
-    """The groups of an overview whose last snapshot is older than `most_ms` at an instant, or not
-    known."""
+    """Return the groups of an overview whose last snapshot is older than `most_ms` at an instant,
+    or not known.
+    """
     return groups.where(f"coalesce({at_ms:d}L - snapshot_ms > {most_ms:d}L, true)")
 
 
 def last_mirrored(at: Reading) -> Record | None:
     """When the last snapshot or import began that had finished by then, as `began_ms` (null: not
-    known); null: there was none.  Of a store without groups only this says whether snapshots come.
+    known), or None if there was none. Of a store without groups only this says whether snapshots
+    come.
     """
     done = at.store.relation("runs").where(
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"

@@ -10,7 +10,7 @@ class Killed(Exception):  # noqa: N818 - it is no error of anybody
 
 
 def die_at(fatal: Phase) -> Progress:
-    """A run's `progress` that lets its driver die as a phase begins."""
+    """Return a run's `progress` that lets its driver die as a phase begins."""
 
     def tell(phase: Phase, _detail: str) -> None:
         if phase is fatal:

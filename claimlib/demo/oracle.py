@@ -191,8 +191,9 @@ def group_state(info: Any) -> tuple[bytes, Group]:
 
 
 def saturated(delivery_count: int) -> int:
-    """A delivery count; beyond 2^63-1, where a server writes a negative number, it is 2^63-1: there
-    the rules let it stay."""
+    """Return a delivery count; beyond 2^63-1, where a server writes a negative number, it is
+    2^63-1: there the rules let it stay.
+    """
     return delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX
 
 

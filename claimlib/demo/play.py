@@ -263,8 +263,9 @@ docs/tables.md says what each table holds."""
 
 
 def _deleted_in(store: Path) -> str:
-    """A line of Python that prints how much was deleted; it needs no package but Spark's extra.
-    Double quotes only: the shell gets it between single ones."""
+    """Return a line of Python that prints how much was deleted; it needs no package but Spark's
+    extra. Double quotes only: the shell gets it between single ones.
+    """
     table = json.dumps(str(store / "tombstones"), ensure_ascii=False)
     query = (
         "SELECT stream, consumer_group, count(*) AS deleted FROM t"
@@ -277,5 +278,5 @@ def _deleted_in(store: Path) -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path of the project, as short as it can be from here."""
+    """Return a path of the project, as short as it can be from here."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

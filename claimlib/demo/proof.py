@@ -270,7 +270,7 @@ def _numbers(rows: Rows) -> dict[Subject, object]:
 
 
 def _values(rows: Rows, *columns: str) -> dict[Subject, object]:
-    """The value of one column, or the tuple of several."""
+    """Return the value of one column, or the tuple of several."""
     if len(columns) == 1:
         return {subject: of_subject[0][columns[0]] for subject, of_subject in rows.items()}
     return {

@@ -49,7 +49,7 @@ class Life:
     acked_ms: int | None
 
     def at(self, now_ms: int) -> PendingEntry | None:
-        """The pending entry at an instant; null: there is none."""
+        """Return the pending entry at an instant, or None if there is none."""
         if self.acked_ms is not None and self.acked_ms <= now_ms:
             return None
         past = [delivery for delivery in self.deliveries if delivery[0] <= now_ms]
@@ -82,7 +82,7 @@ _PLANS = (
 
 
 def lives(now_ms: int) -> dict[tuple[bytes, bytes], tuple[Life, ...]]:
-    """All entries of each (stream, group), by id, from twelve hours before `now_ms` on."""
+    """Return all entries of each (stream, group), by id, from twelve hours before `now_ms` on."""
     begin_ms = now_ms - SNAPSHOTS * EVERY_MS
     return {
         (plan.stream, plan.group): tuple(_lives(plan, begin_ms, now_ms, random.Random(_SEED)))  # noqa: S311 - chosen by the seed, no secret
@@ -123,7 +123,7 @@ def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: i
 
 
 def keyspace_at(now_ms: int, at_ms: int) -> Keyspace:
-    """The streams and groups at an instant of the twelve hours before `now_ms`."""
+    """Return the streams and groups at an instant of the twelve hours before `now_ms`."""
     return {
         stream: _stream(group, [life for life in entries if life.id.ms < at_ms], at_ms)
         for (stream, group), entries in lives(now_ms).items()

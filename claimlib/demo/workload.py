@@ -288,7 +288,7 @@ class _Worker:
         return self.reads_left == 0
 
     def read(self, count: int) -> list[bytes]:
-        """The ids of its next entries; empty: there are no more."""
+        """Return the ids of its next entries; empty: there are no more."""
         if self.reads_left is not None:
             self.reads_left -= 1
         client: Any = self.client  # redis-py's hints know no names that are bytes

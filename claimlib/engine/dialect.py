@@ -136,7 +136,9 @@ def to_spark_type(type_: str) -> str:
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
-    """A name matched by a glob's pattern: DuckDB has no ISO 8859-1, so Python matches the bytes."""
+    """Return a name matched by a glob's pattern: DuckDB has no ISO 8859-1, so Python matches the
+    bytes.
+    """
     if not isinstance(node, exp.RegexpLike) or not isinstance(node.this, exp.Decode):
         return node
     encoded = node.this.this

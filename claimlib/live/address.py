@@ -75,7 +75,9 @@ class Address:
 
 
 def is_server_url(text: str) -> bool:
-    """Whether a text begins as the URL of a server does, so that it is no place of a store."""
+    """Return True if a text begins as the URL of a server does, so that it is no place of a
+    store.
+    """
     scheme, is_url, _ = text.partition("://")
     return bool(is_url) and scheme.lower().removesuffix(_SENTINEL) in _SCHEMES
 
@@ -165,7 +167,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
 
 
 def _host(literal: str | None, name: str | None) -> str:
-    """A name that a resolver can be asked for, or the IPv6 address in brackets."""
+    """Return a name that a resolver can be asked for, or the IPv6 address in brackets."""
     try:
         if literal is not None:
             IPv6Address(literal)

@@ -168,7 +168,7 @@ class Source:
         return self._checked(words, reply)
 
     def transaction(self, *commands: Sequence[Word]) -> list[Any]:
-        """The replies to commands that the server runs at once, at one instant of its clock.
+        """Return the replies to commands that the server runs at once, at one instant of its clock.
 
         Raises:
             SourceError: As `call`, for the first command that failed.

@@ -102,7 +102,8 @@ class EntryWalk:
         self._reply_bytes = reply_bytes
 
     def pages(self, stream: bytes, wanted: Wanted) -> Iterator[tuple[EntryRow, ...]]:
-        """The stream's entries over the span of the wanted ids, in pages that are never empty.
+        """Yield the stream's entries over the span of the wanted ids, in pages that are never
+        empty.
 
         Raises:
             SourceError: As `Source.call`.
@@ -165,7 +166,7 @@ class EntryWalk:
         return _Piece(tuple(rows), is_cut)
 
     def _bounded(self, rows: tuple[EntryRow, ...]) -> Iterator[tuple[EntryRow, ...]]:
-        """The rows in pages that have the budget's bytes, and one entry more, at most."""
+        """Yield the rows in pages that have the budget's bytes, and one entry more, at most."""
         begin = size = 0
         for end, row in enumerate(rows, start=1):
             size += _size([text for field in row.fields or () for text in field])

@@ -116,7 +116,7 @@ _COMMAND_IN_MESSAGE = re.compile(r"'([^']+)' command")
 
 
 def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> ClaimlibError:
-    """The error for a command that the server answered with an error."""
+    """Return the error for a command that the server answered with an error."""
     text = str(error).removeprefix("ERR ")
     command, key = _command(words), _key(words)
     if isinstance(error, NoPermissionError) or any(part in text for part in _DENIED_WITHIN):
@@ -130,7 +130,7 @@ def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> Clai
 
 
 def transport_fault(label: str, error: RedisError) -> ClaimlibError:
-    """The error for a connection that was refused, or could not be made, or broke."""
+    """Return the error for a connection that was refused, or could not be made, or broke."""
     if isinstance(error, AuthenticationError):
         return AuthenticationFailedError(
             f"{label} refused the login ({error}): check the user name and the password (the "
@@ -152,7 +152,9 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
 def _denied(
     label: str, command: str, key: str | None, text: str, *, is_writing: bool
 ) -> PermissionDeniedError:
-    """The error for a right that is missing; its field `rule` is the access rule that grants it."""
+    """Return the error for a right that is missing; its field `rule` is the access rule that grants
+    it.
+    """
     named = _COMMAND_IN_MESSAGE.search(text)
     if named:
         # It may be another command than ours: the one that a script runs.
@@ -179,7 +181,7 @@ def _denied(
 
 
 def _command(words: Sequence[Word]) -> str:
-    """The command as access rules name it: `xrange`, `xinfo|stream`."""
+    """Return the command as access rules name it: `xrange`, `xinfo|stream`."""
     parts = words[:2] if words[0] in {"XINFO", "XGROUP", "CLUSTER"} else words[:1]
     return "|".join(str(part).lower() for part in parts)
 

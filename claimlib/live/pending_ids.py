@@ -62,7 +62,7 @@ class Wanted:
         self._next: deque[StreamId] = deque()
 
     def upcoming(self, most: int) -> list[StreamId]:
-        """The next ids, so many at most; they stay until they are dropped."""
+        """Return the next ids, so many at most; they stay until they are dropped."""
         self._next.extend(islice(self._ids, most - len(self._next)))
         return list(self._next)
 
@@ -73,7 +73,7 @@ class Wanted:
 
 
 def _span(groups: Sequence[PackedIds], also: Span | None) -> Span | None:
-    """The one span that holds all pending ids and another span."""
+    """Return the one span that holds all pending ids and another span."""
     spans = [(group.first, group.last) for group in groups if group.first and group.last]
     spans += [also] if also else []
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

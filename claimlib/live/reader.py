@@ -270,7 +270,7 @@ def _check_spans(spans: Mapping[bytes, Span]) -> None:
 
 
 def _glob(glob: str | bytes) -> bytes:
-    """A glob's bytes, once it is clear that it can be matched."""
+    """Return a glob's bytes, once it is clear that it can be matched."""
     # Arguments of a command line that are not UTF-8 reach us with their bytes as surrogates.
     raw = glob.encode("utf-8", "surrogateescape") if isinstance(glob, str) else glob
     names.glob_pattern(raw)
@@ -483,7 +483,7 @@ class _NodeReading:
         return True
 
     def _last_delivered_ids(self, stream: bytes) -> dict[bytes, StreamId]:
-        """The groups of the stream, each with its last delivered id."""
+        """Return the groups of the stream, each with its last delivered id."""
         reply = self.source.call("XINFO", "GROUPS", stream)
         with understood(self.source.label, "XINFO GROUPS"):
             states = list(map(attributes, reply))

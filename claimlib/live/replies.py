@@ -36,7 +36,9 @@ def understood(label: str, command: str) -> Iterator[None]:
 
 
 def stream_id(raw: bytes) -> StreamId:
-    """An id as servers write it; quicker than `ids.parse_id`, which reads what people write."""
+    """Return an id as servers write it; quicker than `ids.parse_id`, which reads what people
+    write.
+    """
     ms, _, seq = raw.partition(b"-")
     return StreamId(int(ms), int(seq))
 
@@ -69,12 +71,12 @@ def stream_counters(reply: Sequence[Any]) -> StreamCounters:
 
 
 def fields(reply: Sequence[bytes]) -> Fields:
-    """An entry's names and values in their order, repeated names kept."""
+    """Return an entry's names and values in their order, repeated names kept."""
     return tuple(zip(reply[::2], reply[1::2], strict=True))
 
 
 def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRow, ...]:
-    """A page of XPENDING read at `now_ms` of the server's clock."""
+    """Return a page of XPENDING read at `now_ms` of the server's clock."""
     return tuple(
         PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
         for raw, consumer, idle_ms, delivery_count, *_ in reply  # a later server may say more

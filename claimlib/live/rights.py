@@ -143,7 +143,9 @@ def tried_rights(
 
 
 def _denial(source: Source, words: Sequence[Word]) -> PermissionDeniedError | None:
-    """The server's refusal of a command for want of a right; null: the user may send it."""
+    """Return the server's refusal of a command for want of a right, or None if the user may send
+    it.
+    """
     try:
         source.call(*words)
     except PermissionDeniedError as error:

@@ -230,7 +230,7 @@ def _check_in_step(source: Source, info: _Info) -> None:
 
 
 def _lost_touch(info: _Info) -> str | None:
-    """Why a replica may not know what its master does; null: it does."""
+    """Why a replica may not know what its master does, or None if it does."""
     if info.get("master_sync_in_progress") == "1":
         return "it is being synchronized"
     if info.get("master_link_status") != "up":

@@ -329,7 +329,7 @@ def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: 
 
 
 def _joined(groups: Relation, counted: Relation, *counts: str) -> Relation:
-    """The rows of groups with what was counted of them; 0 where nothing was."""
+    """Return the rows of groups with what was counted of them; 0 where nothing was."""
     numbers = ", ".join(f"coalesce(counted.{name}, 0L) AS {name}" for name in counts)
     return groups.sql(
         f"SELECT this.*, {numbers} FROM {{this}} AS this"
@@ -339,7 +339,7 @@ def _joined(groups: Relation, counted: Relation, *counts: str) -> Relation:
 
 
 def of_accepted(rows: Relation, judged: Relation) -> Relation:
-    """The rows (of requests, or of ids) whose group is not refused."""
+    """Return the rows (of requests, or of ids) whose group is not refused."""
     return rows.sql(
         "SELECT /*+ BROADCAST(accepted) */ this.* FROM {this} AS this"
         f" LEFT SEMI JOIN {{accepted}} AS accepted USING ({GROUP_SQL})",
@@ -393,7 +393,9 @@ def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> 
 
 
 def pending_of(ids: Relation, pending: Relation) -> Relation:
-    """The rows of pending that are requested, by `kernel.KEY`: as often as pending holds them."""
+    """Return the rows of pending that are requested, by `kernel.KEY`: as often as pending holds
+    them.
+    """
     key = ", ".join(kernel.KEY)
     return pending.select(*kernel.KEY).sql(
         f"SELECT this.* FROM {{this}} AS this LEFT SEMI JOIN {{wanted}} AS wanted USING ({key})",
@@ -437,7 +439,7 @@ def _is_of(*outcomes: Outcome) -> str:
 def entry_rows(
     decided: Relation, accepted: Relation, owners: Relation, kinds: Mapping[Outcome, Kind]
 ) -> Relation:
-    """The journal's rows about ids, one per id that a request names: names put back.
+    """Return the journal's rows about ids, one per id that a request names: names put back.
 
     Args:
         decided: `distributed`.
@@ -480,7 +482,7 @@ def entry_rows(
 
 
 def request_rows(requests: Relation, judged: Relation) -> Relation:
-    """The journal's `requested` and `refused` rows: one per request."""
+    """Return the journal's `requested` and `refused` rows: one per request."""
     return requests.sql(
         f"""
         SELECT /*+ BROADCAST(judged) */
@@ -494,9 +496,10 @@ def request_rows(requests: Relation, judged: Relation) -> Relation:
 
 
 def consumer_rows(accepted: Relation) -> Relation:
-    """The journal's `consumer` rows: each caller, seen at the group's instant, also where it names
-    no id.  Profile redis-7.0 knows a consumer only once it got an entry.  A request whose entries
-    several consumers share names no caller, so it has no row."""
+    """Return the journal's `consumer` rows: each caller, seen at the group's instant, also where it
+    names no id. Profile redis-7.0 knows a consumer only once it got an entry. A request whose
+    entries several consumers share names no caller, so it has no row.
+    """
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").distinct(
         f"'{Kind.CONSUMER}' AS kind",
         *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),

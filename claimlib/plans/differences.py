@@ -92,7 +92,7 @@ class Digest:
     low: int = 0
 
     def as_json(self) -> list[int]:
-        """The digest as the journal keeps it."""
+        """Return the digest as the journal keeps it."""
         return [self.rows, self.high, self.low]
 
 

@@ -85,7 +85,9 @@ def name_or_error(name: str, key: str, is_known: str) -> str:
 
 
 def group_rows(groups: Relation) -> Relation:
-    """The journal's `swept` and `refused` rows: one per judged group, with what the survey saw."""
+    """Return the journal's `swept` and `refused` rows: one per judged group, with what the survey
+    saw.
+    """
     request = ", ".join(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name not in GROUP)
     # Null: a group that only `pending` knows.
     is_sweep = "count IS NULL"

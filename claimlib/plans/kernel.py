@@ -183,7 +183,9 @@ def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 
 def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
-    """The decisions about whole ids: first where each is named for the first time, and so on."""
+    """Return the decisions about whole ids: first where each is named for the first time, and so
+    on.
+    """
     starts = _starts(batch)
     key = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
     turn = np.arange(len(batch)) - starts[key]
@@ -225,7 +227,7 @@ class _State:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> _State:
-        """The state before, from one row per id."""
+        """Return the state before, from one row per id."""
         return cls(
             was_pending=rows["is_pending"].to_numpy(),
             pending=rows["is_pending"].to_numpy().copy(),
@@ -235,7 +237,9 @@ class _State:
         )
 
     def decide(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> NDArray[np.int8]:
-        """The outcomes of different ids that are requested by a row each; the state after it."""
+        """Return the outcomes of different ids that are requested by a row each; the state after
+        it.
+        """
         pending = self.pending[ids]
         idle_enough = rules.is_idle_enough(
             rows["now_ms"].to_numpy(),
@@ -269,7 +273,9 @@ def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) -> Key:
-    """The batch's last key, after every step from `last` through the batch went strictly up."""
+    """Return the batch's last key, after every step from `last` through the batch went strictly
+    up.
+    """
     columns = _columns(batch, key)
     if last is not None:
         columns = [
@@ -289,7 +295,7 @@ def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) ->
 
 
 def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
-    """The columns of a key, each sorting as the key does."""
+    """Return the columns of a key, each sorting as the key does."""
     return [_unsigned(rows[name]) if name in _HALVES else rows[name].to_numpy() for name in key]
 
 

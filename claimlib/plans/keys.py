@@ -27,7 +27,7 @@ _SIGN_BIT = "(-9223372036854775807 - 1)"
 
 
 def bigint_sql(number: int) -> str:
-    """A BIGINT as SQL that Spark and DuckDB read alike."""
+    """Return a BIGINT as SQL that Spark and DuckDB read alike."""
     return _SIGN_BIT if number == -(2**63) else f"({number:d}L)"
 
 

@@ -230,9 +230,10 @@ def _names(*columns: str) -> str:
 
 
 def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
-    """The requests with a start throughout: their own, else where the stored cursor of their name
-    stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is added
-    to `repeated_in` and `ahead_in`, as in `known_groups`."""
+    """Return the requests with a start throughout: their own, else where the stored cursor of their
+    name stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is
+    added to `repeated_in` and `ahead_in`, as in `known_groups`.
+    """
     # A group without a request has no start either.
     has_start = f"this.start_ms IS NOT NULL OR NOT ({IS_REQUESTED})"
     made = {

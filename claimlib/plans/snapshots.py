@@ -191,6 +191,6 @@ def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
 
 
 def _each(min_idles_ms: Sequence[int]) -> Column:
-    """A row for each value."""
+    """Return a row for each value."""
     values = (F.lit(min_idle_ms).cast("BIGINT") for min_idle_ms in min_idles_ms)
     return F.explode(F.array(*values)).alias("min_idle_ms")

@@ -134,7 +134,7 @@ _REPAIR = "claimlib check prints the statement that repairs it"
 
 
 def _said(text: str, *values: str) -> str:
-    """A text as SQL, in which `%s` stands for the values."""
+    """Return a text as SQL, in which `%s` stands for the values."""
     texts = (f"CAST({value} AS STRING)" for value in values)
     return f"format_string({', '.join((quote_text(text), *texts))})"
 
@@ -181,7 +181,9 @@ def refusal() -> str:
 
 
 def refusal_by_name() -> str:
-    """The same for those who need neither an instant nor a proof, nor sound times and counts."""
+    """Return the same for those who need neither an instant nor a proof, nor sound times and
+    counts.
+    """
     return _first_reason(_UNKNOWN, _AHEAD)
 
 

@@ -48,7 +48,9 @@ def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Rel
 
 
 def in_range(entries: Relation, query: PendingRange) -> Relation:
-    """The rows of `idle_entries` of one group that the range form of XPENDING shows, by id."""
+    """Return the rows of `idle_entries` of one group that the range form of XPENDING shows, by
+    id.
+    """
     limit = min(max(query.count, 0), _INT_MAX)
     return matching(entries, query).order_by(*ID_ORDER).limit(limit)
 

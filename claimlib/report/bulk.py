@@ -112,7 +112,9 @@ NAMES = (
 
 
 def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
-    """The refused requests and why, for stderr; the last line counts those beyond `limit`."""
+    """Return the refused requests and why, for stderr; the last line counts those beyond
+    `limit`.
+    """
     refused = reply.counts.get("refused", 0)
     named = [
         f"refused: request {row['request']}: {visible(row['stream'])} /"

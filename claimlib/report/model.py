@@ -159,7 +159,7 @@ def as_text(report: Report) -> str:
 
 
 def is_numeric(report: Report, column: int) -> bool:
-    """Whether a column holds numbers (and gaps) only."""
+    """Return True if a column holds numbers (and gaps) only."""
     return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
 
 
@@ -177,7 +177,7 @@ _COPIED_NUMBERS = frozenset(
 
 
 def cell_text(cell: Cell, name: str = "") -> str:
-    """A cell for people, in one line.
+    """Return a cell for people, in one line.
 
     Args:
         name: the column's.
@@ -192,7 +192,7 @@ def cell_text(cell: Cell, name: str = "") -> str:
 
 
 def _padded_widths(column: Iterable[str]) -> Iterable[int]:
-    """The widths, in characters, of a heading and of the cells that it is padded for."""
+    """Return the widths, in characters, of a heading and of the cells that it is padded for."""
     heading, *widths = map(len, column)
     return (heading, *(width for width in widths if width <= _WIDEST_PADDED))
 
@@ -211,7 +211,7 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def resolved(
     wanted: Sequence[str], columns: Mapping[str, str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """The names that somebody means who names columns by their names, or by their headings.
+    """Return the names that somebody means who names columns by their names, or by their headings.
 
     Args:
         columns: of the table, as in a report.
@@ -240,8 +240,9 @@ def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ..
 
 
 def with_columns(report: Report, wanted: Sequence[str]) -> Report:
-    """The report whose table has these columns only, in this order.  What only the records have is
-    shown as it is in them.
+    """Return the report whose table has these columns only, in this order.
+
+    What only the records have is shown as it is in them.
 
     Raises:
         RequestError: see `resolved`.
@@ -261,7 +262,7 @@ def with_columns(report: Report, wanted: Sequence[str]) -> Report:
 
 
 def with_names(report: Report, wanted: Sequence[str]) -> Report:
-    """The report whose records have these names only, in this order.
+    """Return the report whose records have these names only, in this order.
 
     Raises:
         RequestError: see `resolved`.
@@ -271,5 +272,5 @@ def with_names(report: Report, wanted: Sequence[str]) -> Report:
 
 
 def _cell_of(value: object) -> Cell:
-    """A value of a record, for people."""
+    """Return a value of a record, for people."""
     return value if value is None or isinstance(value, int | str) else _json(value)

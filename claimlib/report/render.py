@@ -86,7 +86,7 @@ _MINOR = (
 
 
 def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
-    """A report's table, by columns.
+    """Return a report's table, by columns.
 
     Args:
         has_all: whether somebody asked for all of these columns, so that each is needed.
@@ -105,8 +105,8 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
 
 
 def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown | None:
-    """The columns as they are shown in a table; null: they do not fit, or two names would look the
-    same.
+    """Return the columns as they are shown in a table, or None if they do not fit, or two names
+    would look the same.
 
     As they are, if there is room.  Otherwise columns that say nothing are left out, and names are
     shortened, texts and headings wrapped; then the borders go; then the minor columns.
@@ -149,7 +149,7 @@ def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Ite
 
 
 def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
-    """The text in lines of this width, broken at spaces only: a longer word is a line."""
+    """Yield the text in lines of this width, broken at spaces only: a longer word is a line."""
     line: str | None = None
     for word in text.split(" "):
         longer = word if line is None else f"{line} {word}"
@@ -162,7 +162,7 @@ def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
 
 
 def shortened(name: str, width: int, measure: Measure) -> str:
-    """The name without its middle, no wider than this; its end is what tells names apart."""
+    """Return the name without its middle, no wider than this; its end is what tells names apart."""
     if measure(name) <= width:
         return name
     head = (width - 1) // 3
@@ -178,7 +178,7 @@ def shortened(name: str, width: int, measure: Measure) -> str:
 
 
 def _natural(column: Column, measure: Measure) -> int:
-    """All of it in one line."""
+    """Return all of it in one line."""
     return max(measure(column.heading), _widest(column.texts, measure))
 
 
@@ -196,7 +196,7 @@ def _least(column: Column, measure: Measure) -> int:
 
 
 def _wanted(column: Column, measure: Measure) -> int:
-    """The cells in one line; the heading may be wrapped."""
+    """Return the cells in one line; the heading may be wrapped."""
     return _widest((*column.heading.split(" "), *column.texts), measure)
 
 
@@ -217,7 +217,9 @@ def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
 
 
 def _laid_out(columns: Sequence[Column], room: int, measure: Measure) -> tuple[Column, ...] | None:
-    """The columns with widths that need so much room together; null: there is no such."""
+    """Return the columns with widths that need so much room together, or None if there is no
+    such.
+    """
     widths = [_least(column, measure) for column in columns]
     if sum(widths) > room:
         return None

@@ -45,7 +45,7 @@ def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
 def report_of_entries(
     finished: FinishedRun, kind: str, rows: Relation, limit: int | None
 ) -> Report:
-    """The claimed, deleted or lost entries of one run, by stream, group and id.
+    """Return the claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
         limit: the most entries to show, or None for all.
@@ -146,7 +146,7 @@ _RUN_COUNTS = ("claimed", "forced", "deleted", "acked", "lost", "refused")
 
 
 def report_of_runs(where: str, listed: RunList) -> Report:
-    """The newest runs of a store, newest first."""
+    """Return the newest runs of a store, newest first."""
     hidden = listed.total - len(listed.runs)
     return Report(
         title=f"Runs of {where}",
@@ -202,7 +202,7 @@ LIST_NAMES = (
 
 
 def _run_record(run: FinishedRun) -> dict[str, object]:
-    """The document of a run, and what else the table shows."""
+    """Return the document of a run, and what else the table shows."""
     return {
         **run_document(run),
         "key": run.key,

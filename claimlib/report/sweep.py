@@ -102,7 +102,7 @@ COLUMNS = headings(
 
 
 def refusals(reply: Reply, limit: int = 10) -> list[str]:
-    """The refused groups and why, for stderr; the last line counts those beyond `limit`."""
+    """Return the refused groups and why, for stderr; the last line counts those beyond `limit`."""
     refused = reply.counts.get("refused", 0)
     if not refused:
         return []

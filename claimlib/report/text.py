@@ -25,7 +25,7 @@ def duration(ms: int | None) -> str | None:
 
 
 def idle(ms: int | None) -> str | None:
-    """An idle time; an entry that was delivered after the instant of the report has none."""
+    """Return an idle time; an entry that was delivered after the instant of the report has none."""
     return "delivered later" if ms is not None and ms < 0 else duration(ms)
 
 
@@ -58,7 +58,7 @@ def entries_text(count: int) -> str:
 def not_shown(
     count: int, singular: str, many: str | None = None, *, shown: int = 0
 ) -> Iterable[str]:
-    """A note, if a limit cut something off.
+    """Return a note, if a limit cut something off.
 
     Args:
         shown: how many there are in the report.
@@ -73,7 +73,7 @@ def not_shown(
 
 
 def counted(count: int, singular: str, many: str) -> Iterable[str]:
-    """A note, if there is something to count."""
+    """Return a note, if there is something to count."""
     if count:
         yield number_of(count, singular, many)
 
@@ -94,12 +94,12 @@ def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def unowned(count: int) -> Iterable[str]:
-    """A note, if entries have no owner: no row of a consumer counts them."""
+    """Return a note, if entries have no owner: no row of a consumer counts them."""
     yield from counted(count, "entry has no owner", "entries have no owner")
 
 
 def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
-    """A note, where an earlier call with the same run id had done the run."""
+    """Return a note, where an earlier call with the same run id had done the run."""
     if is_repeat:
         yield f"run {run_seq} was already done: nothing was changed"
 

@@ -231,7 +231,7 @@ def report_of_range(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """The rows that XPENDING shows of one group, and where those begin that are not shown.
+    """Return the rows that XPENDING shows of one group, and where those begin that are not shown.
 
     `next_start` is null where none is left, and where none is shown (a count of 0).
 

@@ -63,7 +63,7 @@ class Outcome:
     version: int | None = None
 
     def counts(self) -> dict[str, int]:
-        """The counts of the run's report."""
+        """Return the counts of the run's report."""
         return {"lost": self.number_lost, "gone": self.gone}
 
 
@@ -74,8 +74,9 @@ def apply(
     new: Relation | None = None,
     near: IdBounds | None = None,
 ) -> int | None:
-    """Change `pending` as the journal says.  How many rows a MERGE has changed or deleted; null: it
-    was none.
+    """Change `pending` as the journal says.
+
+    How many rows a MERGE has changed or deleted, or None if it was none.
 
     Args:
         new: rows that a source has, of which those are appended whose ids are not pending; null:
@@ -117,7 +118,7 @@ _MERGE_KEY = ("stream_key", "group_key", "id_ms", "id_seq")
 
 
 def _buckets(decided: Decided) -> list[int]:
-    """The buckets of which something changes."""
+    """Return the buckets of which something changes."""
     return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
@@ -179,8 +180,9 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
 
 
 def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
-    """Whether this run took every row that it was to take, and what it forced bears its number
-    now: then nothing is lost, whatever else has happened."""
+    """Return True if this run took every row that it was to take, and what it forced bears its
+    number now: then nothing is lost, whatever else has happened.
+    """
     if changed is None and _came_next(store, row):
         return True
     # Where there is nothing to delete, the number that rows bear says it all.
@@ -188,9 +190,10 @@ def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | Non
 
 
 def _came_next(store: Store, row: RunRow) -> bool:
-    """Whether the run's commit is the very next one after the version of `pending` that it was
-    decided from, and the newest: then every row was as the decision had found it, and is now as it
-    says."""
+    """Return True if the run's commit is the very next one after the version of `pending` that it
+    was decided from, and the newest: then every row was as the decision had found it, and is now as
+    it says.
+    """
     if not row.pins.is_same_table("pending", store):
         return False
     version, note = store.logs.newest_note("pending")
@@ -198,9 +201,9 @@ def _came_next(store: Store, row: RunRow) -> bool:
 
 
 def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) -> int | None:
-    """The version of `pending` that the run has just made, by an append of what is forced and a
-    MERGE that has changed as many rows as it was to change, if nobody else has made one since the
-    decision; null: somebody has, or rows are missing.
+    """Return the version of `pending` that the run has just made, by an append of what is forced
+    and a MERGE that has changed as many rows as it was to change, if nobody else has made one since
+    the decision, or None if somebody has, or rows are missing.
 
     Of what others have written the MERGE's number tells nothing: where somebody has added a copy of
     one row and has taken another, it is right all the same.
@@ -218,8 +221,10 @@ def _now(store: Store, decided: Decided) -> Relation:
 
 
 def _all_stand(row: RunRow, decided: Decided, pending: Relation) -> bool:
-    """Whether each entry that a run was to claim, or to force, bears its number.  It is entries
-    that are counted: of one there may be two rows."""
+    """Return True if each entry that a run was to claim, or to force, bears its number.
+
+    It is entries that are counted: of one there may be two rows.
+    """
     wanted = decided.of(*_OWNED)
     if wanted == 0:
         return True
@@ -244,8 +249,8 @@ def _journal_lost(store: Store, row: RunRow, lost: Relation) -> None:
 def _verify_claims(
     store: Store, row: RunRow, decided: Decided, pending: Relation, appends: Sequence[CommitInfo]
 ) -> tuple[Relation | None, int]:
-    """The claims that are not there (null: all are), and of how many nobody can tell: what was
-    forced and is away may have been there.
+    """Return the claims that are not there (null: all are), and of how many nobody can tell: what
+    was forced and is away may have been there.
 
     What was forced is looked for right after its own append: somebody may have acknowledged it
     before the MERGE.
@@ -267,7 +272,7 @@ def _verify_claims(
 
 
 def _missed(row: RunRow, claims: Relation, pending: Relation) -> Relation:
-    """The journal rows that `pending` does not show as this run's, beside what it shows."""
+    """Return the journal rows that `pending` does not show as this run's, beside what it shows."""
     joined = _beside(claims, pending)
     return _each_once(joined.where(f"now_run_seq IS NULL OR now_run_seq <> {row.run_seq:d}L"))
 
@@ -281,8 +286,9 @@ def _each_once(joined: Relation) -> Relation:
 
 
 def _came_first(since: Sequence[CommitInfo], own: Sequence[CommitInfo], row: RunRow) -> bool:
-    """Whether nobody else has changed a row between the decision and the last of the run's own
-    commits."""
+    """Return True if nobody else has changed a row between the decision and the last of the run's
+    own commits.
+    """
     if not own:
         return False
     until = own[0]["version"]
@@ -300,7 +306,7 @@ def _verify_purges(
     all_known: bool,
     is_alone: bool,
 ) -> tuple[Relation | None, int]:
-    """The purges that somebody else did or prevented, and how many nobody can tell about.
+    """Return the purges that somebody else did or prevented, and how many nobody can tell about.
 
     That a row is away does not say who took it.  The run's own commit does: its row count is exact,
     if it came first; else the table right before it shows which rows were there to be taken.
@@ -334,7 +340,7 @@ def _verify_purges(
 
 
 def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | None:
-    """How many rows a commit of a run has deleted; null: nobody can tell any more."""
+    """How many rows a commit of a run has deleted, or None if nobody can tell any more."""
     if commit["operation"] == "MERGE":
         # Where `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
         deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
@@ -350,8 +356,9 @@ def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | Non
 
 
 def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[CommitInfo], bool]:
-    """The commits on a table since the run pinned it, newest first, and whether the history still
-    has all of them."""
+    """Return the commits on a table since the run pinned it, newest first, and whether the history
+    still has all of them.
+    """
     pinned = row.pins.versions[table]
     limit = _RECENT
     commits = store.logs.history(table, limit=limit)
@@ -374,13 +381,15 @@ _RECENT = 20
 
 
 def is_own(commit: CommitInfo, row: RunRow) -> bool:
-    """Whether a commit is this run's."""
+    """Return True if a commit is this run's."""
     return run_of(commit) == row.run_seq
 
 
 def run_of(commit: CommitInfo) -> int | None:
-    """The run_seq of the run that made a commit; null: no run has, or the commit does not say who
-    has.  A MERGE bears it as a literal, what is appended or rewritten bears the run's note."""
+    """Return the run_seq of the run that made a commit, or None if no run has, or the commit does
+    not say who has. A MERGE bears it as a literal, what is appended or rewritten bears the run's
+    note.
+    """
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
     if commit["operation"] == "MERGE" and of_merge is not None:
         return int(of_merge[1])
@@ -388,7 +397,7 @@ def run_of(commit: CommitInfo) -> int | None:
 
 
 def is_housekeeping(commit: CommitInfo) -> bool:
-    """Whether a commit leaves every row as it was, and says so."""
+    """Return True if a commit leaves every row as it was, and says so."""
     return (commit["operation"] or "").startswith(_HOUSEKEEPING)
 
 
@@ -406,12 +415,14 @@ def _parameter(commit: CommitInfo, name: str) -> str:
 
 
 def _touched_part(rows: Relation, decided: Decided) -> Relation:
-    """The part of `pending` where the decided entries lie: a page does not open other files."""
+    """Return the part of `pending` where the decided entries lie: a page does not open other
+    files.
+    """
     return rows.within(decided.pending)
 
 
 def _readable(store: Store, version: int, decided: Decided) -> Relation | None:
-    """`_touched_part` at a version; null: that version cannot be read any more."""
+    """`_touched_part` at a version, or None if that version cannot be read any more."""
     rows = readable_at(store, "pending", version)
     return None if rows is None else _touched_part(rows, decided)
 
@@ -460,5 +471,5 @@ def _or_abandon(store: Store, row: RunRow) -> str:
 
 
 def abandon_command(store: Store, row: RunRow) -> str:
-    """The command that gives a run up, as a shell takes it."""
+    """Return the command that gives a run up, as a shell takes it."""
     return shlex.join(("claimlib", "abandon", store.where, row.key))

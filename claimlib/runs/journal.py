@@ -76,7 +76,7 @@ class Staged:
         return cls(uuid, stated["versions"], small=stated["small"], **digests)
 
     def as_json(self) -> dict[str, object]:
-        """The same as the journal keeps it."""
+        """Return the same as the journal keeps it."""
         digests = {name: getattr(self, name).as_json() for name in _DIGESTS}
         return {"versions": dict(self.versions), "small": dict(self.small), **digests}
 
@@ -202,7 +202,7 @@ class RunRow:
 
     @classmethod
     def of(cls, row: Row | Mapping[str, Any]) -> RunRow:
-        """The run that a journal row of kind `run` states."""
+        """Return the run that a journal row of kind `run` states."""
         inputs = json.loads(row["inputs"])
         return cls(
             run_seq=row["run_seq"],
@@ -222,7 +222,7 @@ class RunRow:
         )
 
     def values(self) -> dict[str, object]:
-        """The row as it is written."""
+        """Return the row as it is written."""
         inputs = {
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
@@ -269,11 +269,11 @@ class Decided:
     entries: IdBounds
 
     def of(self, *kinds: Kind) -> int:
-        """The number of rows of some kinds."""
+        """Return the number of rows of some kinds."""
         return sum(self.counts.get(str(kind), 0) for kind in kinds)
 
     def rows(self, *kinds: Kind) -> Relation:
-        """The journal rows of some kinds."""
+        """Return the journal rows of some kinds."""
         return self.journal.where(of_kinds(*kinds))
 
 
@@ -287,14 +287,14 @@ def run_in_note(note: str | None) -> int | None:
 
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
-    """The decisions later than `after_seq`, in order."""
+    """Return the decisions later than `after_seq`, in order."""
     later = Condition("run_seq", after_seq, is_above=True)
     rows = find(store, "journal", _IS_DECISION, later)
     return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
-    """The journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
+    """Return the journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
     return _of_run(store, run_seq).where(of_kinds(*kinds))
 
 
@@ -315,8 +315,10 @@ def decided_by(store: Store, run_seq: int) -> Decided:
 
 
 def find_decided(store: Store, run_seq: int) -> Decided | None:
-    """What was decided under a number; null: nothing was.  All rows of a small run come to the
-    driver, by one query; of a large one at most one per kind and bucket.
+    """What was decided under a number, or None if nothing was.
+
+    All rows of a small run come to the driver, by one query; of a large one at most one per kind
+    and bucket.
 
     Raises:
         VerificationError: two decisions stand there.

@@ -70,7 +70,7 @@ NEW = {"pending": "pending_new", "entries": "entries_new"}
 
 
 def scope_of(row: RunRow) -> Scope:
-    """The scope that was requested."""
+    """Return the scope that was requested."""
     request = json.loads(row.request)
     return Scope(request["stream_glob"], request["group_glob"])
 
@@ -295,8 +295,9 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 
 
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
-    """Whether `entries` is the table that the run was decided from: what is made again by the very
-    statement that had made it has the same id."""
+    """Return True if `entries` is the table that the run was decided from: what is made again by
+    the very statement that had made it has the same id.
+    """
     return row.pins.is_same_table("entries", store) and row.run_seq > accepted_now(store).after
 
 
@@ -403,14 +404,16 @@ def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
 
 
 def _has_content(table: str) -> str:
-    """The SQL condition under which a stored row, `t`, has the content of a staged one, `s`."""
+    """Return the SQL condition under which a stored row, `t`, has the content of a staged one,
+    `s`.
+    """
     if table == "entries":  # if only the id was read, any payload matches
         return "(s.fields IS NULL OR t.fields <=> s.fields)"
     return " AND ".join(f"t.{name} <=> s.{name}" for name in claims.STATE)
 
 
 def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
-    """Whether somebody else's commit, or one that the history has no more, may explain a
+    """Return True if somebody else's commit, or one that the history has no more, may explain a
     difference."""
     commits, all_known = claims.commits_since(store, row, table)
     others = (

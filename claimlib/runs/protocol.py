@@ -102,7 +102,7 @@ class Begun:
     tell_detail: Callable[[str], None] = _unheard
 
     def relation(self, table: str) -> Relation:
-        """A table at its pinned version."""
+        """Return a table at its pinned version."""
         return self.store.relation(table, self.pins.versions[table])
 
 
@@ -255,8 +255,8 @@ def unfinished_error(run: RunRow) -> UnfinishedRunError:
 
 
 def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
-    """The versions of some tables at one moment, and the runs that were decided and not finished
-    then.
+    """Return the versions of some tables at one moment, and the runs that were decided and not
+    finished then.
 
     Who looks for unfinished runs and pins afterwards may pin what a run that was decided in between
     has half applied; so the tables `runs` and `journal` must not have changed by then.
@@ -284,7 +284,7 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
 
 
 def _said_at(store: Store) -> list[int]:
-    """The versions of the tables that `load_known_runs` reads: as a rule they cost less than
+    """Return the versions of the tables that `load_known_runs` reads: as a rule they cost less than
     reading them again."""
     return [store.version(table) for table in ("runs", "journal")]
 
@@ -335,7 +335,9 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
 
 
 def _request_text(request: Mapping[str, object]) -> str:
-    """The request in JSON; a glob of bytes that are not UTF-8 is written in ASCII throughout."""
+    """Return the request in JSON; a glob of bytes that are not UTF-8 is written in ASCII
+    throughout.
+    """
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
     return text if is_utf8(text) else json.dumps(request, sort_keys=True)
 
@@ -383,9 +385,12 @@ def _run_row(
 
 
 def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
-    """The decision: one append.  Whether it was let through, only reading back tells: the result is
-    what stands in the journal under this run_seq, ours or that of the run that won; null: nothing
-    does, because rows that the journal had under this number or a later one were removed."""
+    """The decision: one append.
+
+    Whether it was let through, only reading back tells: the result is what stands in the journal
+    under this run_seq, ours or that of the run that won, or None if nothing does, because rows that
+    the journal had under this number or a later one were removed.
+    """
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")

@@ -110,13 +110,14 @@ class FinishedRun:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> FinishedRun:
-        """The run that a row of `runs` states."""
+        """Return the run that a row of `runs` states."""
         return cls(**row)
 
 
 def wall_ms() -> int:
-    """The clock of this process, ms since the epoch: it says when a run was done, and decides
-    nothing."""
+    """Return the clock of this process, ms since the epoch: it says when a run was done, and
+    decides nothing.
+    """
     return time.time_ns() // 1_000_000
 
 
@@ -142,12 +143,12 @@ class Clock:
 
 
 def find_finished(store: Store, command: str, run_id: str) -> FinishedRun | None:
-    """The finished run with this key, if there is one."""
+    """Return the finished run with this key, if there is one."""
     return _first(find(store, "runs", Condition("command", command), Condition("run_id", run_id)))
 
 
 def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
-    """The finished run with this number, if there is one."""
+    """Return the finished run with this number, if there is one."""
     return _first(find(store, "runs", Condition("run_seq", run_seq)))
 
 
@@ -227,7 +228,7 @@ def _to_write(decided: Decided) -> int:
 
 
 def _written(row: RunRow, decided: Decided) -> set[str]:
-    """The tables that a run may have written, besides `journal` and `runs`."""
+    """Return the tables that a run may have written, besides `journal` and `runs`."""
     if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
     kinds_by_table = {"pending": (*TOUCHING, *ADDED), **records.WRITTEN_FOR}

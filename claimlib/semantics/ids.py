@@ -106,7 +106,7 @@ def parse_range_end(text: str | bytes) -> StreamId:
 
 
 def successor(stream_id: StreamId) -> StreamId:
-    """The id right after.
+    """Return the id right after.
 
     Raises:
         IntervalError: nothing comes after the largest id.
@@ -118,7 +118,7 @@ def successor(stream_id: StreamId) -> StreamId:
 
 
 def predecessor(stream_id: StreamId) -> StreamId:
-    """The id right before.
+    """Return the id right before.
 
     Raises:
         IntervalError: nothing comes before 0-0.
@@ -130,7 +130,7 @@ def predecessor(stream_id: StreamId) -> StreamId:
 
 
 def to_bigint(u: int) -> int:
-    """The signed 64-bit number with the bits of the unsigned number `u`.
+    """Return the signed 64-bit number with the bits of the unsigned number `u`.
 
     Raises:
         IdError: `u` is not in 0 … 2^64-1.
@@ -141,7 +141,7 @@ def to_bigint(u: int) -> int:
 
 
 def from_bigint(i: int) -> int:
-    """The unsigned 64-bit number with the bits of the signed number `i`.
+    """Return the unsigned 64-bit number with the bits of the signed number `i`.
 
     Raises:
         IdError: `i` is not in -2^63 … 2^63-1.
@@ -157,7 +157,10 @@ def c_string(raw: bytes) -> bytes:
 
 
 def _parse_bound(text: str | bytes, default_seq: int) -> tuple[StreamId, bool]:
-    """A range bound, and whether it is exclusive.  `(` alone is a bad id, `(-` and `(+` are too."""
+    """Return a range bound, and whether it is exclusive.
+
+    `(` alone is a bad id, `(-` and `(+` are too.
+    """
     raw = _as_bytes(text)
     if len(raw) > 1 and raw.startswith(b"("):
         return parse_id(raw[1:], default_seq), True

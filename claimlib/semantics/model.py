@@ -74,7 +74,7 @@ class Outcome(IntEnum):
 
 
 def parse_run_id(text: str) -> str:
-    """The caller's name for a run, as it is.
+    """Return the caller's name for a run, as it is.
 
     Raises:
         RequestError: it is empty, or white space only, as of a variable that is not set: a made-up
@@ -85,7 +85,7 @@ def parse_run_id(text: str) -> str:
 
 
 def parse_cursor(text: str) -> str:
-    """The caller's name for a cursor.
+    """Return the caller's name for a cursor.
 
     Raises:
         RequestError: it is empty, or white space only, as of a variable that is not set, or it is

@@ -48,12 +48,14 @@ SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f]|{_NOTHI
 
 
 def spell(name: bytes) -> str:
-    r"""The text that stands for a name: UTF-8 where it is, `\xhh` elsewhere, `\\` for `\`."""
+    r"""Return the text that stands for a name: UTF-8 where it is, `\xhh` elsewhere, `\\` for
+    `\`.
+    """
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
 def unspell(text: str) -> bytes:
-    """The name that a text spells.
+    """Return the name that a text spells.
 
     Raises:
         NameSpellingError: the text is not what `spell` gives for any name.
@@ -79,14 +81,15 @@ _SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written down: bytes of a command line that are not UTF-8 stand in it as
-    surrogates, which no table holds and no JVM takes."""
+    """Return True if a text can be written down: bytes of a command line that are not UTF-8 stand
+    in it as surrogates, which no table holds and no JVM takes.
+    """
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def unspell_shown(text: str) -> bytes:
-    r"""The name that a person means who copies it from a table: as `unspell`, and characters that
-    cannot be printed may be written as they are shown, `\u000a` or `\U000e0041`.
+    r"""Return the name that a person means who copies it from a table: as `unspell`, and characters
+    that cannot be printed may be written as they are shown, `\u000a` or `\U000e0041`.
 
     Raises:
         NameSpellingError: see `unspell`.
@@ -101,7 +104,7 @@ def _unprintable(match: re.Match[str]) -> str:
 
 
 def matches(glob: str | bytes, name: bytes) -> bool:
-    """Whether the server's `stringmatchlen(glob, name)` says yes.
+    """Return True if the server's `stringmatchlen(glob, name)` says yes.
 
     Raises:
         GlobError: see `glob_pattern`.
@@ -115,7 +118,7 @@ def _compiled(glob: str | bytes) -> re.Pattern[str]:
 
 
 def glob_pattern(glob: str | bytes) -> str:
-    """A regular expression to SEARCH in the Latin-1 reading of a spelling's UTF-8 bytes.
+    """Return a regular expression to SEARCH in the Latin-1 reading of a spelling's UTF-8 bytes.
 
     In Spark: `decode(encode(name, 'UTF-8'), 'ISO-8859-1') RLIKE pattern`.  The text of the pattern
     is ASCII.  A glob given as text stands for its UTF-8 bytes; it is not a spelling.
@@ -142,7 +145,7 @@ def glob_pattern(glob: str | bytes) -> str:
 
 
 def literal_name(glob: str | bytes) -> bytes | None:
-    r"""The one name that a glob without any of `*?[\` matches; null: it may match several.
+    r"""Return the one name that a glob without any of `*?[\` matches; null: it may match several.
 
     Raises:
         GlobError: the glob is empty, or is not valid Unicode text.
@@ -161,7 +164,7 @@ def _take_first(part: str) -> str:
 
 
 def _segments(glob: bytes) -> list[str]:
-    """The expressions of what stands before, between and after the stars."""
+    """Return the expressions of what stands before, between and after the stars."""
     parts: list[str] = [""]
     stars = 0
     for is_star, run in groupby(_tokens(glob), key=lambda token: token is None):
@@ -196,7 +199,7 @@ def _tokens(glob: bytes) -> Iterator[ByteSet | None]:
 
 
 def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
-    """The class that opened before `at`, and where the glob goes on after its `]`."""
+    """Return the class that opened before `at`, and where the glob goes on after its `]`."""
     is_negated = glob[at : at + 1] == b"^"
     at += is_negated
     allowed: set[int] = set()
@@ -216,7 +219,9 @@ def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
 
 
 def _range(first: int, last: int) -> Iterator[int]:
-    """The bytes between two, ends included, as `char` orders them: 0x80 … 0xff, 0x00 … 0x7f."""
+    """Return the bytes between two, ends included, as `char` orders them: 0x80 … 0xff, 0x00 …
+    0x7f.
+    """
     low, high = sorted((byte ^ 0x80) - 0x80 for byte in (first, last))
     return (signed % 256 for signed in range(low, high + 1))
 
@@ -228,7 +233,7 @@ def _escaped(glob: bytes, at: int) -> bytes:
 
 
 def _byte_of(allowed: ByteSet) -> str:
-    """The expression of one unit of a spelling that stands for one of these bytes."""
+    """Return the expression of one unit of a spelling that stands for one of these bytes."""
     if allowed == _ANY_BYTE:
         return _UNIT
     plain = sorted(allowed - {_BACKSLASH})
@@ -243,7 +248,7 @@ def _byte_of(allowed: ByteSet) -> str:
 
 
 def _one_escape_of(high: list[int]) -> str:
-    """The escape of one byte out of several, all ascending and from 0x80 on."""
+    """Return the escape of one byte out of several, all ascending and from 0x80 on."""
     digits = [
         f"{first:x}[{''.join(f'{byte % 16:x}' for byte in run)}]"
         for first, run in groupby(high, key=lambda byte: byte // 16)

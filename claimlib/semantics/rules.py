@@ -59,32 +59,37 @@ _NO = False
 
 
 def is_deleted(present: Value) -> Value:
-    """Whether an entry leaves the PEL.  `present`: whether the stream has its id."""
+    """Return True if an entry leaves the PEL.  `present`: whether the stream has its id."""
     return present == _NO
 
 
 def at_boundary(now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value) -> Value:
-    """Whether the idle rules disagree about an entry: it has been idle for exactly min-idle."""
+    """Return True if the idle rules disagree about an entry: it has been idle for exactly
+    min-idle.
+    """
     return (now_ms - delivery_time_ms == min_idle_ms) & (min_idle_ms > 0)
 
 
 def is_idle_enough(
     now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value, equal_counts: Value
 ) -> Value:
-    """Whether an entry may be claimed, if it is present.  `equal_counts`: see `EQUAL_COUNTS`."""
+    """Return True if an entry may be claimed, if it is present.
+
+    `equal_counts`: see `EQUAL_COUNTS`.
+    """
     idle_ms = now_ms - delivery_time_ms
     return (min_idle_ms == 0) | (idle_ms > min_idle_ms) | ((idle_ms == min_idle_ms) & equal_counts)
 
 
 def is_exhausted(delivery_count: Value, park_above: Value) -> Value:
-    """Whether an entry was delivered so often that it is parked instead of claimed."""
+    """Return True if an entry was delivered so often that it is parked instead of claimed."""
     return delivery_count > park_above
 
 
 def is_claimable(
     idle_enough: Value, is_spared: Value, is_parking: Value, exhausted: Value
 ) -> Value:
-    """Whether an entry gets a new owner, if it is present.
+    """Return True if an entry gets a new owner, if it is present.
 
     `is_spared`: do the guards leave its owner what it has?  `is_parking`: is its owner the parking
     consumer?  `exhausted`: see `is_exhausted`.
@@ -93,12 +98,12 @@ def is_claimable(
 
 
 def is_claimed(present: Value, claimable: Value) -> Value:
-    """Whether an entry gets a new owner."""
+    """Return True if an entry gets a new owner."""
     return present & claimable
 
 
 def is_free(pending: Value, owned: Value, idle_enough: Value, force: Value) -> Value:
-    """Whether an id that XCLAIM names goes to the caller, if it is present.
+    """Return True if an id that XCLAIM names goes to the caller, if it is present.
 
     `pending`: is it in the PEL?  `owned`: has it an owner there?  FORCE makes pending what is not;
     what is pending it does not free.
@@ -107,12 +112,12 @@ def is_free(pending: Value, owned: Value, idle_enough: Value, force: Value) -> V
 
 
 def is_touched(present: Value, claimable: Value) -> Value:
-    """Whether anything happens to an entry: it is deleted or claimed."""
+    """Return True if anything happens to an entry: it is deleted or claimed."""
     return is_deleted(present) | is_claimed(present, claimable)
 
 
 def raised_count(delivery_count: Value, raise_by: Value, exhausted: Value) -> Value:
-    """The delivery count of a claimed entry.  Plain values and NumPy arrays only.
+    """Return the delivery count of a claimed entry.  Plain values and NumPy arrays only.
 
     `raise_by` is 1, or 0 with JUSTID; what is parked keeps its count.  The count stays at 2^63-1
     once it is there.

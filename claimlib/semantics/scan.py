@@ -113,7 +113,7 @@ def _examine(
     count: int | None,
     outcome_of: Callable[[PendingEntry], Outcome],
 ) -> list[Outcome]:
-    """The outcomes of the entries that the call examines: always of the first ones."""
+    """Return the outcomes of the entries that the call examines: always of the first ones."""
     left = len(entries) if count is None else count
     budget = left * SCAN_BUDGET_FACTOR
     outcomes: list[Outcome] = []
@@ -161,7 +161,7 @@ def _park_above(guards: Guards) -> int:
 
 
 def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now_ms: int) -> bool:
-    """Whether the guards leave an owner what it has."""
+    """Return True if the guards leave an owner what it has."""
     guards = request.guards
     if guards.only_from is not None and (owner is None or not matches(guards.only_from, owner)):
         return True
@@ -198,7 +198,9 @@ def _callers(request: AutoclaimRequest, outcomes: Sequence[Outcome]) -> Iterator
 def _seen(
     consumers: Sequence[Consumer], calls: Iterable[Call], profile: Profile, now_ms: int
 ) -> tuple[Consumer, ...]:
-    """The consumers after the calls: who calls is created, seen, and active if it got entries."""
+    """Return the consumers after the calls: who calls is created, seen, and active if it got
+    entries.
+    """
     by_name = {consumer.name: consumer for consumer in consumers}
     sees_every_caller = rules.SEES_EVERY_CALLER[profile]
     for name, got_entries in calls:
@@ -252,7 +254,7 @@ def xclaim(
 
 
 def _is_free(entry: PendingEntry | None, request: ClaimRequest, now_ms: int) -> bool:
-    """Whether an id that the stream has goes to the caller."""
+    """Return True if an id that the stream has goes to the caller."""
     since_ms = 0 if entry is None else entry.delivery_time_ms
     idle_enough = _is_idle_enough(since_ms, request.min_idle_ms, request, now_ms)
     owned = entry is not None and entry.consumer is not None
@@ -296,7 +298,7 @@ def xpending_summary(group: Group) -> PendingSummary:
 
 
 def xpending_range(group: Group, query: PendingRange, now_ms: int) -> tuple[PendingEntry, ...]:
-    """The pending entries of a range, by id; what the stream no longer has is among them."""
+    """Return the pending entries of a range, by id; what the stream no longer has is among them."""
     least_ms = query.min_idle_ms or 0
     matching = (
         entry

@@ -42,8 +42,8 @@ _PLAIN_WORD = re.compile(rb"[A-Za-z0-9_:./@+*-]+")
 
 
 def redis_cli_word(word: bytes) -> str:
-    r"""A word as redis-cli reads it from a line: plain, or in double quotes with `\xhh` for each
-    byte that is not printable ASCII."""
+    r"""Return a word as redis-cli reads it from a line: plain, or in double quotes with `\xhh` for
+    each byte that is not printable ASCII."""
     if _PLAIN_WORD.fullmatch(word):
         return word.decode("ascii")
     return f'"{"".join(map(_in_quotes, word))}"'
@@ -211,7 +211,7 @@ def xclaim(
 
 
 def parse_xclaim(words: Sequence[bytes]) -> ClaimRequest:
-    """The request of an XCLAIM; key and group are its second and third word.
+    """Return the request of an XCLAIM; key and group are its second and third word.
 
     Raises:
         ReplyError: the server's error.
@@ -234,8 +234,10 @@ def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
 
 
 def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
-    """The options of an XCLAIM as attributes of its request.  Of what is given several times the
-    last one counts; IDLE and TIME are one thing."""
+    """Return the options of an XCLAIM as attributes of its request.
+
+    Of what is given several times the last one counts; IDLE and TIME are one thing.
+    """
     options: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
@@ -292,7 +294,7 @@ def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Re
 
 
 def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
-    """The range that an XPENDING asks for; null: the summary.
+    """Return the range that an XPENDING asks for, or None if the summary.
 
     Raises:
         ReplyError: the server's error.
@@ -316,7 +318,7 @@ def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
 
 
 def summary_reply(summary: PendingSummary) -> list[Reply]:
-    """The reply to an XPENDING without a range."""
+    """Return the reply to an XPENDING without a range."""
     if summary.smallest is None or summary.largest is None:
         return [0, None, None, None]
     consumers: list[Reply] = [[name, b"%d" % number] for name, number in summary.consumers]
@@ -354,7 +356,7 @@ def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
 
 
 def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
-    """The ids of an XACK; key and group are its second and third word.
+    """Return the ids of an XACK; key and group are its second and third word.
 
     Raises:
         ReplyError: the server's error.
@@ -368,7 +370,7 @@ def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
 
 
 def no_group(key: bytes, group: bytes) -> ReplyError:
-    """The error of a command on a stream or a group that is not there."""
+    """Return the error of a command on a stream or a group that is not there."""
     return ReplyError(
         f"NOGROUP No such key '{_in_error(key)}' or consumer group '{_in_error(group)}'"
     )
@@ -424,7 +426,9 @@ def _parse_plain_integer(word: bytes) -> int:
 
 
 def _parse_integer(word: bytes) -> int | None:
-    """A signed 64-bit integer in its one canonical form (`string2ll`): no sign plus, no zeros."""
+    """Return a signed 64-bit integer in its one canonical form (`string2ll`): no sign plus, no
+    zeros.
+    """
     if _INTEGER.fullmatch(word) is None:
         return None
     number = int(word)

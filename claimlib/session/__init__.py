@@ -93,7 +93,7 @@ def open_session(
     conf: Mapping[str, str] = MappingProxyType({}),
     muted: bool = True,
 ) -> SparkSession:
-    """The session that is there (it ignores all arguments), else a new local one with Delta.
+    """Return the session that is there (it ignores all arguments), else a new local one with Delta.
 
     Args:
         master: Spark's master URL.
@@ -160,9 +160,10 @@ _DELTA_JAR = re.compile(r"delta-spark[^/,]*\.jar")
 def _with_delta(
     builder: SparkSession.Builder, settings: Mapping[str, str], conf: Mapping[str, str]
 ) -> SparkSession.Builder:
-    """The builder with those settings that `conf` does not replace, and with Delta's jar besides
-    the packages that `conf` names, unless it is among the jars that this names: then nobody need be
-    asked for it."""
+    """Return the builder with those settings that `conf` does not replace, and with Delta's jar
+    besides the packages that `conf` names, unless it is among the jars that this names: then nobody
+    need be asked for it.
+    """
     try:
         from delta import configure_spark_with_delta_pip
     except ImportError as error:
@@ -183,15 +184,18 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
 
 
 def _has_jvm() -> bool:
-    """Whether this process has a JVM already, of a session that was stopped, or of somebody else:
-    settings are told to it, and are no arguments of anything."""
+    """Return True if this process has a JVM already, of a session that was stopped, or of somebody
+    else: settings are told to it, and are no arguments of anything.
+    """
     from pyspark import SparkContext
 
     return getattr(SparkContext, "_gateway", None) is not None
 
 
 def _is_for_file(key: str) -> bool:
-    """Whether spark-submit takes a setting from a file, and `_with_delta` does not see to it."""
+    """Return True if spark-submit takes a setting from a file, and `_with_delta` does not see to
+    it.
+    """
     return key.startswith("spark.") and key != _PACKAGES
 
 
@@ -263,18 +267,19 @@ def _end_without_memory() -> None:
 
 
 def is_provided() -> bool:
-    """Whether somebody else has started, or is about to start, Spark for this process."""
+    """Return True if somebody else has started, or is about to start, Spark for this process."""
     return any(name in os.environ for name in _PROVIDERS)
 
 
 def starts_jvm() -> bool:
-    """Whether `open_session` starts a JVM, where no session is active."""
+    """Return True if `open_session` starts a JVM, where no session is active."""
     return _starts_connect_server() or not is_provided()
 
 
 def _starts_connect_server() -> bool:
-    """Whether pyspark starts a Connect server for this process, in a JVM of its own, which has no
-    Delta by itself."""
+    """Return True if pyspark starts a Connect server for this process, in a JVM of its own, which
+    has no Delta by itself.
+    """
     return os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
@@ -323,16 +328,18 @@ _PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}  # gRPC connects to these
 
 
 def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
-    """Whether Spark is provided, or something could tell it of another file system: then a path
-    need not be a folder of this machine."""
+    """Return True if Spark is provided, or something could tell it of another file system: then a
+    path need not be a folder of this machine.
+    """
     by_java = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
     by_files = any(name in os.environ for name in _SPARKS_OWN)
     return is_provided() or by_java or by_files or any(map(_MOVES_PATHS.match, conf))
 
 
 def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
-    """Whether `open_session` is certain to start Spark on this machine, for which a path is a
-    folder here: a store in it can be looked at before there is a session."""
+    """Return True if `open_session` is certain to start Spark on this machine, for which a path is
+    a folder here: a store in it can be looked at before there is a session.
+    """
     if may_be_elsewhere(conf) or not master.startswith("local"):
         return False
     return not _has_files() and not has_session()
@@ -388,7 +395,7 @@ _CHOOSES = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def _has_files() -> bool:
-    """Whether Spark may find settings in files of its own."""
+    """Return True if Spark may find settings in files of its own."""
     import pyspark
 
     has_defaults = Path(pyspark.__path__[0], "conf").exists()
@@ -454,7 +461,7 @@ def _output_turned_to(target: int) -> Iterator[None]:
 
 
 def _copied(number: int) -> int | None:
-    """A copy of a file descriptor; null: the process was started without it."""
+    """Return a copy of a file descriptor, or None if the process was started without it."""
     try:
         return os.dup(number)
     except OSError:
@@ -462,7 +469,7 @@ def _copied(number: int) -> int | None:
 
 
 def _why_not_started(said: str, error: Exception) -> str:
-    """The cause in one line, without the names of Java's classes, and what to do."""
+    """Return the cause in one line, without the names of Java's classes, and what to do."""
     lacking = _UNRESOLVED.search(said)
     if lacking:
         package = re.sub("[#;]", ":", lacking[1])
@@ -495,7 +502,7 @@ _JVM_ERROR = re.compile(
 
 
 def check_java() -> str:
-    """The version of Java, of which Spark's own message would not say that it is too old.
+    """Return the version of Java, of which Spark's own message would not say that it is too old.
 
     Raises:
         ConfigError: naming what was found, and what to install.

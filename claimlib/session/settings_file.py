@@ -80,7 +80,7 @@ class _Arguments:
 
     @classmethod
     def of(cls, words: Sequence[str], conf: Mapping[str, str]) -> _Arguments:
-        """The arguments beside these settings."""
+        """Return the arguments beside these settings."""
         kept: list[str] = []
         file, rest = None, iter(words)
         for word in rest:
@@ -100,5 +100,5 @@ class _Arguments:
 
 
 def escaped(text: str) -> str:
-    """A key or a value as `java.util.Properties` reads it."""
+    """Return a key or a value as `java.util.Properties` reads it."""
     return "".join(_ESCAPED.get(char, char) for char in text)

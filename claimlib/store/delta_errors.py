@@ -28,7 +28,7 @@ _CONFLICTS = (
 
 
 def conflict(table: str) -> CommitConflictError:
-    """The error of a write that was refused because of another one."""
+    """Return the error of a write that was refused because of another one."""
     return CommitConflictError(
         f"another writer changed {table} at the same time, so nothing of this write was kept: run"
         " the command again",
@@ -99,7 +99,7 @@ _REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 
 
 def _refusal(text: str) -> str | None:
-    """What Delta says of a constraint, in one line without the row's values; null: nothing."""
+    """What Delta says of a constraint, in one line without the row's values, or None if nothing."""
     lines = [line for mark in _REFUSED for line in text.splitlines() if mark in line]
     if not lines:
         return None
@@ -113,7 +113,8 @@ _LATEST = re.compile(rf"\[{_NO_SUCH_VERSION}\].* Available versions: \[\d+, (\d+
 
 
 def latest_version(error: Exception) -> int | None:
-    """The newest version of a table, where Delta says that there is none as late as was asked.
+    """Return the newest version of a table, where Delta says that there is none as late as was
+    asked.
 
     Its text says it at once; to get it as a parameter PySpark asks the JVM a hundred times.
     """
@@ -122,7 +123,7 @@ def latest_version(error: Exception) -> int | None:
 
 
 def says_expired(error: PySparkException) -> bool:
-    """Whether a version cannot be read because of its age."""
+    """Return True if a version cannot be read because of its age."""
     said = f"{error.getCondition() or ''} {error}"
     return any(mark in said for mark in _EXPIRED)
 

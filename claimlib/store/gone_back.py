@@ -48,7 +48,7 @@ class Accepted:
         return cls() if text is None else cls(**json.loads(text))
 
     def properties(self) -> dict[str, str]:
-        """The same, as properties of `streams`: none, if nothing was accepted."""
+        """Return the same, as properties of `streams`: none, if nothing was accepted."""
         if not self.after:
             return {}
         said = {"after": self.after, "versions": dict(self.versions)}
@@ -62,7 +62,7 @@ class Accepted:
 def gone_back(
     versions: Mapping[str, int], runs: Iterable[Seen], accepted: Accepted
 ) -> dict[str, str]:
-    """The tables that have gone back, each with what a run has seen of it, in words.
+    """Return the tables that have gone back, each with what a run has seen of it, in words.
 
     Args:
         versions: those of tables now.
@@ -78,7 +78,7 @@ def gone_back(
 
 
 def error_of(where: str, older: Mapping[str, str]) -> SchemaError:
-    """The error of tables that have gone back."""
+    """Return the error of tables that have gone back."""
     said = "; ".join(f"{table} is {what}" for table, what in older.items())
     proofs = (
         "; its entries then do not count as complete, and sweeps refuse its groups until the next"

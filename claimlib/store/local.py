@@ -137,9 +137,9 @@ class LocalTable:
     def rows(
         self, most: int, *conditions: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table | None:
-        """The rows that meet all conditions; null: there may be more than `most`, or they are in
-        files that are too large, or cannot be read; or one of their columns has a type that no
-        table of a store has, of which it is not known that all readers give it alike.
+        """Return the rows that meet all conditions, or None if there may be more than `most`, or
+        they are in files that are too large, or cannot be read; or one of their columns has a type
+        that no table of a store has, of which it is not known that all readers give it alike.
 
         Args:
             columns: the columns that are read; None means all.
@@ -167,8 +167,9 @@ class LocalTable:
         return None if rows is None else rows[column]
 
     def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
-        """The rows with the highest numbers in a column, the highest first, and the number of all
-        rows; null: see `rows`."""
+        """Return the rows with the highest numbers in a column, the highest first, and the number
+        of all rows, or None if see `rows`.
+        """
         numbers = self.numbers(column)
         if numbers is None:
             return None
@@ -182,8 +183,10 @@ class LocalTable:
         return rows.to_pylist(maps_as_pydicts="strict"), len(numbers)
 
     def _queried(self, statement: str, most: int | None) -> pa.Table | None:
-        """The rows of a query; null: they are more than `most`, or too large.  A LIMIT is not used:
-        it might be applied before deletion vectors are."""
+        """Return the rows of a query, or None if they are more than `most`, or too large.
+
+        A LIMIT is not used: it might be applied before deletion vectors are.
+        """
         from deltalake import QueryBuilder
 
         batches, number, size = [], 0, 0
@@ -217,7 +220,7 @@ class LocalTable:
         return has_own_columns and is_plain and features <= _FEATURES and not has_constraints
 
     def has_used(self, token: Token) -> bool:
-        """Whether a commit bore this token, or a later one."""
+        """Return True if a commit bore this token, or a later one."""
         used = self._table.transaction_version(token.app_id)
         return used is not None and used >= token.version
 
@@ -355,7 +358,7 @@ class LocalTable:
         return None if newest is None or newest.version == self.version else newest
 
     def has_any(self, files: Sequence[DataFile]) -> bool:
-        """Whether one of these files is a part of this version."""
+        """Return True if one of these files is a part of this version."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
@@ -409,13 +412,14 @@ class LocalTable:
         return None if named is None else named.split(",")
 
     def is_small(self, most: int) -> bool:
-        """Whether there are so few rows, by what the log says of the files (of which deletion
-        vectors hide some rows)."""
+        """Return True if there are so few rows, by what the log says of the files (of which
+        deletion vectors hide some rows).
+        """
         stated = self._stated()
         return stated is not None and stated[0] <= most and stated[1] <= limits.LIMITS.table_bytes
 
     def _stated(self) -> tuple[int, int] | None:
-        """The rows and the bytes of all files; null: the log does not say."""
+        """Return the rows and the bytes of all files, or None if the log does not say."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
         if files is None or "num_records" not in files.column_names:
             return None
@@ -476,7 +480,9 @@ def _commit_info(file: Path) -> dict[str, Any]:
 
 
 def newest(folder: Path) -> LocalTable | None:
-    """The newest version of the table in a folder; null: delta-rs cannot tell, or not at once."""
+    """Return the newest version of the table in a folder, or None if delta-rs cannot tell, or not
+    at once.
+    """
     return _or_none(lambda: _opened(folder))
 
 
@@ -516,8 +522,8 @@ class NewestVersions:
 
 
 def _mark(log: Path, version: int) -> _Mark | None:
-    """What tells a commit from that of a table that was made again; null: it is not the newest, or
-    is not kept.
+    """What tells a commit from that of a table that was made again, or None if it is not the
+    newest, or is not kept.
 
     The log is listed, for on a network file system the name of a commit that was not there a moment
     ago may be answered from a cache; and a later commit may be gone while an earlier one is kept.
@@ -536,7 +542,9 @@ _DIGITS = 20
 
 
 def _state(path: Path) -> _Mark | None:
-    """What changes when a file, or what a folder lists, changes; null: it cannot be looked at."""
+    """What changes when a file, or what a folder lists, changes, or None if it cannot be looked
+    at.
+    """
     try:
         state = path.stat()
     except OSError:
@@ -562,8 +570,9 @@ _COORDINATED = "delta.coordinatedCommits"
 
 
 def _or_none(call: Callable[[], T]) -> T | None:
-    """What delta-rs gives; null: it cannot, for whatever reason, and Spark will say what is
-    wrong."""
+    """What delta-rs gives, or None if it cannot, for whatever reason, and Spark will say what is
+    wrong.
+    """
     try:
         return call()
     except Exception:  # noqa: BLE001 - delta-rs fails in many ways, and Spark reads the table then
@@ -617,7 +626,7 @@ def _is_nested(column: StructField) -> bool:
 
 
 def _struct(text: str) -> StructType:
-    """The columns, without what generates them."""
+    """Return the columns, without what generates them."""
     struct = StructType()
     for column in StructType.fromJson(json.loads(text)).fields:
         struct = struct.add(column.name, column.dataType, column.nullable)
@@ -625,7 +634,7 @@ def _struct(text: str) -> StructType:
 
 
 def _as_spark_has_it(rows: pa.Table, struct: StructType) -> pa.Table:
-    """The rows with the types that Spark gives them, and in one batch at least."""
+    """Return the rows with the types that Spark gives them, and in one batch at least."""
     schema = to_arrow_schema(struct)
     if not rows.num_rows:
         empty = [pa.array([], field.type) for field in schema]

@@ -34,7 +34,7 @@ class Location:
         return cls(where.rstrip("/") if folder is None else str(folder), is_namespace=False)
 
     def identifier(self, table: str) -> str:
-        """The table's quoted name in SQL."""
+        """Return the table's quoted name in SQL."""
         if self.is_namespace:
             return ".".join(quote_identifier(part) for part in (*self.where.split("."), table))
         return f"delta.{quote_identifier(f'{self.where}/{table}')}"

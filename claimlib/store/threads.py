@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """The results of calls that do not write to each other's tables, made a few at a time.
+    """Return the results of calls that do not write to each other's tables, made a few at a time.
 
     All have ended when this returns, or raises what the first of them raised.
     """

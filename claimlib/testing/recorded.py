@@ -27,14 +27,14 @@ class Recorded:
     value: Any
 
     def member(self, key: str) -> Recorded:
-        """A member of an object."""
+        """Return a member of an object."""
         if not isinstance(self.value, dict) or key not in self.value:
             raise self.unfit(f"an object with {key}")
         place = f"{self.place}.{key}" if self.place else key
         return Recorded(self.file, place, self.value[key])
 
     def items(self) -> list[Recorded]:
-        """The items of a list."""
+        """Return the items of a list."""
         if not isinstance(self.value, list):
             raise self.unfit("a list")
         return [
@@ -48,7 +48,7 @@ class Recorded:
         return self.value
 
     def text(self) -> bytes:
-        """A text as the server was sent it."""
+        """Return a text as the server was sent it."""
         if not isinstance(self.value, str):
             raise self.unfit("a text")
         try:
@@ -57,7 +57,7 @@ class Recorded:
             raise self.unfit("a text of Unicode") from error
 
     def texts(self) -> tuple[bytes, ...]:
-        """The texts of a list, as the server was sent them."""
+        """Return the texts of a list, as the server was sent them."""
         return tuple(item.text() for item in self.items())
 
     def integer(self) -> int:
@@ -67,7 +67,7 @@ class Recorded:
         return self.value
 
     def id(self) -> StreamId:
-        """A stream id."""
+        """Return a stream id."""
         try:
             return parse_id(self.text())
         except IdError as error:
@@ -83,7 +83,7 @@ class Recorded:
         return by_key
 
     def unfit(self, expected: str) -> ConfigError:
-        """The error that names file and place."""
+        """Return the error that names file and place."""
         place = self.place or "the top"
         return ConfigError(
             f"{self.file} is not a vector file: at {place} there must be {expected},"
@@ -94,7 +94,7 @@ class Recorded:
 
 
 def read(file: Path) -> Recorded:
-    """The whole of a file.
+    """Return the whole of a file.
 
     Raises:
         ConfigError: it cannot be read, or is no JSON; of `Recorded`'s methods too.

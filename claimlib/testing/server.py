@@ -44,7 +44,9 @@ class Server:
         return f"redis://{self.host}:{self.port}/0"
 
     def client(self, *, username: str | None = None, password: str | None = None) -> redis.Redis:
-        """A new redis-py client of database 0 whose replies are bytes; the caller closes it."""
+        """Return a new redis-py client of database 0 whose replies are bytes; the caller closes
+        it.
+        """
         import redis
 
         return redis.Redis(self.host, self.port, username=username, password=password, protocol=2)
@@ -134,7 +136,9 @@ def _start(program: Path, home: Path, lines: Sequence[str]) -> tuple[subprocess.
 
 
 def _became_ready(process: subprocess.Popen[bytes], log: Path) -> bool:
-    """Whether the server says so in its own log: who answers on the port might be another one."""
+    """Return True if the server says so in its own log: who answers on the port might be another
+    one.
+    """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
         if _READY in log.read_bytes():
@@ -153,7 +157,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens now."""
+    """Return a port of 127.0.0.1 on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]

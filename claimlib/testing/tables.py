@@ -68,7 +68,8 @@ def write_keyspace(
 
 
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
-    """The groups of a store by stream and name, as `groups`, `pending` and `consumers` state them.
+    """Return the groups of a store by stream and name, as `groups`, `pending` and `consumers` state
+    them.
 
     A group that only `pending` knows is not among them.  Small tables in a folder of this machine
     are read without Spark.
@@ -91,7 +92,9 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
 def request_table(
     engine: Executor, requests: Mapping[tuple[bytes, bytes], AutoclaimRequest]
 ) -> Relation:
-    """The requests as the table that `commands.xautoclaim` takes: one row per (stream, group)."""
+    """Return the requests as the table that `commands.xautoclaim` takes: one row per (stream,
+    group).
+    """
     rows = [
         (
             *(spell(stream), spell(group), spell(request.consumer), request.min_idle_ms),

@@ -174,7 +174,7 @@ def _or_none(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, ...]:
 
 
 def _unknown_groups(store: Store, acks: Sequence[NamedAck]) -> set[Names]:
-    """The groups for whose sake the tables refuse some XACKs."""
+    """Return the groups for whose sake the tables refuse some XACKs."""
     try:
         xack(store, acks, dry_run=True)
     except RequestError as error:
@@ -190,7 +190,7 @@ def _or_error(parse: Callable[[Sequence[bytes]], T], step: Step) -> T | ReplyErr
 
 
 def _numbered(streams: Mapping[bytes, Step], words: int) -> dict[bytes, int]:
-    """The steps that have enough words for the server to look at their group, numbered."""
+    """Return the steps that have enough words for the server to look at their group, numbered."""
     named = [stream for stream, step in streams.items() if len(step.command) >= words]
     return {stream: number for number, stream in enumerate(named, start=1)}
 
@@ -284,7 +284,7 @@ class _Results:
         return cls(claimed, deleted, cursors, refused)
 
     def reply(self, names: Names, request: AutoclaimRequest) -> Any:
-        """The reply to one request, as the vectors hold it."""
+        """Return the reply to one request, as the vectors hold it."""
         claimed = dict(sorted(self.claimed.get(names, {}).items()))
         rows = [
             str(stream_id) if request.justid else [str(stream_id), _flat(fields)]

@@ -58,8 +58,9 @@ class Step:
         return Answer(self.reply, self.after[KEY].groups)
 
     def difference(self, answer: Answer) -> str | None:
-        """The command, where an answer to it is not the server's, and the stream before it; null:
-        the answer is the server's."""
+        """Return the command, where an answer to it is not the server's, and the stream before it,
+        or None if the answer is the server's.
+        """
         lines = [
             f"  {what}:\n    expected {wanted}\n    found    {actual}"
             for what, wanted, actual in (
@@ -81,7 +82,7 @@ class Answer:
 
 
 def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
-    """The steps of a vector file, in order.
+    """Yield the steps of a vector file, in order.
 
     Args:
         idle_rule: instead of the file's.
@@ -143,7 +144,7 @@ def _command_of(recorded: Recorded) -> tuple[bytes, ...]:
 
 
 def _reply_of(recorded: Recorded) -> Any:
-    """A reply as it is, once it is seen to be one."""
+    """Return a reply as it is, once it is seen to be one."""
     if isinstance(recorded.value, dict):
         recorded.member("err").text()
         return recorded.value
@@ -174,7 +175,7 @@ def _entry_of(recorded: Recorded) -> tuple[StreamId, tuple[bytes, ...]]:
 
 
 def _groups_of(recorded: Recorded) -> dict[bytes, Group]:
-    """The groups of a recorded state, by name."""
+    """Return the groups of a recorded state, by name."""
     return recorded.keyed(
         (group.member("name").text(), _group_of(group)) for group in recorded.items()
     )
@@ -213,12 +214,12 @@ def _consumer_of(recorded: Recorded) -> Consumer:
 
 
 def as_text(reply: words.Reply) -> Any:
-    """A reply with its byte strings as text, as the vectors hold it."""
+    """Return a reply with its byte strings as text, as the vectors hold it."""
     if isinstance(reply, list):
         return [as_text(item) for item in reply]
     return text_of(reply) if isinstance(reply, bytes) else reply
 
 
 def text_of(name: bytes) -> str:
-    """The text of the vectors for what a server said."""
+    """Return the text of the vectors for what a server said."""
     return name.decode("utf-8", "surrogateescape")
