@@ -266,6 +266,28 @@ class _WithoutTypes(EmbeddedEngine):
         raise AssertionError(node)
 
 
+def test_the_types_of_a_statement_depend_on_what_it_reads_not_on_its_numbers() -> None:
+    columns = {"number": pa.array([1]), "text": pa.array(["a"]), "other": pa.array([None, True])}
+    for _ in range(2):
+        for type_, column in zip(("bigint", "string", "boolean"), columns.values(), strict=True):
+            rows = Relation(EmbeddedEngine(), Rows(pa.table({"c": column})))
+            for number in (1, 2):
+                counted = rows.sql(f"SELECT c, {number}L AS n, 1.5 AS d FROM {{this}} AS this")
+                assert counted.types == {"c": type_, "n": "bigint", "d": "decimal(2,1)"}
+
+
+def test_the_types_of_kept_rows_are_those_of_their_own_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_limits(monkeypatch, embedded_rows=0)
+    kept = [
+        Relation(EmbeddedEngine(), Rows(pa.table({"c": column}))).sql("SELECT * FROM {this}").kept()
+        for column in (pa.array([1]), pa.array(["a"]))
+    ]
+    types = [rows.sql("SELECT c FROM {this} AS this").types["c"] for rows in kept]
+    assert types == ["bigint", "string"]
+
+
 @pytest.mark.parametrize(
     ("expressions", "is_known"),
     [
