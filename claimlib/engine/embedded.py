@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, ClassVar
+from warnings import filterwarnings
 
 import pyarrow as pa
 
@@ -493,7 +493,7 @@ def _new_database() -> DuckDBPyConnection:
     import duckdb
 
     # `fetch` knows it: a copy of few rows costs less than to parse and bind their statement twice.
-    warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
+    filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
     connection = duckdb.connect(
         config={
             "TimeZone": "UTC",

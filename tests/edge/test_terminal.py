@@ -190,6 +190,8 @@ def other_ways_to_print(tree):
         match node:
             case ast.Import(names=names):
                 modules = [alias.name for alias in names]
+            case ast.ImportFrom(module="warnings", names=[ast.alias(name="filterwarnings")]):
+                continue  # it keeps others from printing
             case ast.ImportFrom(module=module, names=names):
                 modules = [module or ""]
                 yield from (
@@ -249,6 +251,7 @@ def test_no_other_module_and_no_job_prints():
         "from rich.console import Console",
         "import logging",
         "import warnings",
+        "from warnings import filterwarnings, warn",
         "traceback.print_exc()",
         "from traceback import print_exc",
         "os.write(2, b'')",
