@@ -53,7 +53,7 @@ class Figure(Protocol):
 
 
 def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
-    """What the reader of a notebook asks for, by name.
+    """Return what the reader of a notebook asks for, by name.
 
     Args:
         dbutils: Databricks' object of that name: each value gets a widget.  Null: there is none,
@@ -72,9 +72,10 @@ def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
 
 
 def sample_place(spark: SparkSession, name: str) -> str:
-    """Where a store with sample data may be made: a schema of the current catalog on Databricks,
-    where folders are nobody's to write to; a temporary folder anywhere else.  It is a new one each
-    time, and stays: remove it by DROP SCHEMA … CASCADE, or as a folder."""
+    """Return where a store with sample data may be made: a schema of the current catalog on
+    Databricks, where folders are nobody's to write to; a temporary folder anywhere else. It is a
+    new one each time, and stays: remove it by DROP SCHEMA … CASCADE, or as a folder.
+    """
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return f"{spark.catalog.currentCatalog()}.claimlib_{name}_{uuid.uuid4().hex[:8]}"
     return str(Path(tempfile.mkdtemp(prefix=f"claimlib-{name}-")) / "store")

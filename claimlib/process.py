@@ -174,8 +174,9 @@ def _comes_of_an_interrupt(error: BaseException) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """What a library raised, in our words: a package that is not installed is the extra that brings
-    it, and storage that did not answer can be tried again."""
+    """Return what a library raised, in our words: a package that is not installed is the extra that
+    brings it, and storage that did not answer can be tried again.
+    """
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
         return MissingExtraError.for_package(_EXTRAS[package], package)
@@ -193,7 +194,7 @@ def translated(error: Exception) -> Exception:
 
 
 def _spark_ended(error: Exception) -> ClaimlibError | None:
-    """What is wrong if the JVM that this process has started, if any, is no longer there."""
+    """Return what is wrong if the JVM that this process has started, if any, is no longer there."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(getattr(context, "_gateway", None), "proc", None)
     try:
@@ -234,7 +235,7 @@ _Cause = tuple[str, type[ClaimlibError], str]
 
 
 def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
-    """What a text means that has one of these causes, or None if it has none of them."""
+    """Return what a text means that has one of these causes, or None if it has none of them."""
     for pattern, kind, said in causes:
         match = re.search(pattern, text)
         if match:
@@ -479,7 +480,7 @@ _DAMAGES: tuple[_Cause, ...] = (
 
 
 def without_classes(text: str) -> str:
-    """What a line of Java says, without the classes of its errors."""
+    """Return what a line of Java says, without the classes of its errors."""
     return re.sub(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+", "", text)
 
 
@@ -500,7 +501,9 @@ _RAISED_IN_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 
 
 def in_one_line(error: Exception) -> str:
-    """What an error says that `translated` gave, without its class and a stack trace of Java's."""
+    """Return what an error says that `translated` gave, without its class and a stack trace of
+    Java's.
+    """
     if isinstance(error, ClaimlibError):
         return " ".join(line.strip() for line in error.message.split("\n"))
     return _cause(error)

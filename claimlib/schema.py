@@ -476,8 +476,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 
 
 def declared_source(properties: Mapping[str, str]) -> str | None:
-    """What a store mirrors, from the properties of its table `streams`, or None if they do not
-    say.
+    """Return what a store mirrors, from the properties of its table `streams`, or None if they do
+    not say.
     """
     return bytes.fromhex(properties.get(SOURCE_PROPERTY, "")).decode("utf-8") or None
 

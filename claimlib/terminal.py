@@ -86,8 +86,8 @@ def _escaped_in_json(character: str) -> str:
 
 
 def _encoded_as_escapes(error: UnicodeError) -> tuple[str, int]:
-    r"""What stands for characters that an encoding lacks.  As in JSON, so that JSON stays valid;
-    not Python's own `\xe9`, by which the tables' names spell a byte."""
+    r"""Return what stands for characters that an encoding lacks.  As in JSON, so that JSON stays
+    valid; not Python's own `\xe9`, by which the tables' names spell a byte."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]

@@ -61,8 +61,10 @@ def run(words: list[str]) -> int:
 
 
 def _usage(error: TyperException) -> str:
-    """What is wrong with the words, in one line.  One that is too many is not repeated: it may be a
-    secret, of an option that there is not."""
+    """Return what is wrong with the words, in one line.
+
+    One that is too many is not repeated: it may be a secret, of an option that there is not.
+    """
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Got unexpected extra argument"):
         return "too many arguments"

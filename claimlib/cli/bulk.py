@@ -298,7 +298,7 @@ def _said(
     limit: int | None,
     opened: Store,
 ) -> tuple[Report, list[str]]:
-    """What is to be shown of a reply, and which requests were refused."""
+    """Return what is to be shown of a reply, and which requests were refused."""
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import refused_requests, report_of_bulk
     from claimlib.report.writeback import with_writeback

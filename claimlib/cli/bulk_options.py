@@ -82,7 +82,7 @@ class Named:
         return tuple(map(parse_id, self.ids))
 
     def bytes_of(self, number: int) -> bytes:
-        """One of the names."""
+        """Return one of the names."""
         return unspell_shown(self.names[number] or "")
 
 

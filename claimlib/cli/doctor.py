@@ -132,7 +132,7 @@ def _checks(
 
 
 def _guarded(name: str, look: Callable[[], str]) -> Check:
-    """What `look` finds; an error of ours says what to do."""
+    """Return what `look` finds; an error of ours says what to do."""
     try:
         return Check(name, look())
     except Exception as raised:

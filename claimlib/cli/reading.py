@@ -380,7 +380,7 @@ def _of_entries(
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
-    """What `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
+    """Yield what `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
     from claimlib.commands.xpending import stalled, without_idle_times
     from claimlib.report.text import entries_text, groups_text
 
@@ -400,7 +400,10 @@ def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
 
 
 def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
-    """What `--fail-on-stale` says.  A server may have no groups: of that there is a snapshot."""
+    """Yield what `--fail-on-stale` says.
+
+    A server may have no groups: of that there is a snapshot.
+    """
     from claimlib.commands.xpending import last_mirrored, stale
     from claimlib.report.text import groups_text
 

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _meaning(code: int, raised: Sequence[Exception]) -> str:
-    """Why the command ended; of an interrupt's errors, which are many, none says that."""
+    """Return why the command ended; of an interrupt's errors, which are many, none says that."""
     if not raised or code in {process.INTERRUPTED, process.TERMINATED}:
         return process.MEANINGS[code]
     return process.in_one_line(process.translated(raised[0]))

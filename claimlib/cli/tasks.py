@@ -78,7 +78,7 @@ def _time_left(seconds: float) -> str:
 
 
 def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]]:
-    """What gives the stages that a session is working on.
+    """Return what gives the stages that a session is working on.
 
     Args:
         ended: closed once nobody wants to know any more: a session may be there longer.

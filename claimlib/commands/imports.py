@@ -104,7 +104,7 @@ class ImportRequest:
                 )
 
     def places(self) -> dict[str, str]:
-        """Where the given tables are, by table.
+        """Return where the given tables are, by table.
 
         Raises:
             RequestError: see `place_of`.
@@ -117,7 +117,7 @@ class ImportRequest:
         }
 
     def as_json(self, source: str) -> dict[str, object]:
-        """What is kept with the run."""
+        """Return what is kept with the run."""
         return {
             "source": source,
             "stream_glob": "*",
@@ -232,7 +232,9 @@ def _discard(store: Store, staged: list[str]) -> None:
 def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
-    """What was written down under a name; the small tables are rows of the decision itself."""
+    """Return what was written down under a name; the small tables are rows of the decision
+    itself.
+    """
     groups = _groups(begun.store, name, tables)
     streams = _streams(begun.store, name, request, groups, tables)
     consumers = tables.get("consumers")

@@ -265,7 +265,7 @@ class _Survey:
 
 
 def _surveyed(begun: Begun, landing: Landing) -> _Survey:
-    """One query."""
+    """Return the surveyed rows, by one query."""
     stored = {
         table: landing.stored(begun, table).where(_in_scope(landing.scope, table))
         for table in SMALL_TABLES

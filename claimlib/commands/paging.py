@@ -141,7 +141,7 @@ class Pages:
 
 
 def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
-    """Where the pages among the requests lie, or None if no request is a page.
+    """Return where the pages among the requests lie, or None if no request is a page.
 
     Args:
         targets: `requests.targets`.
@@ -197,7 +197,7 @@ def _by_group(rows: Iterable[Record]) -> dict[tuple[str, str], Record]:
 def _looked_at(
     pending: Relation, done: Sequence[Page], unsettled: Sequence[Page]
 ) -> tuple[list[Page], list[Page], Relation]:
-    """One look at the windows of pages: those that are settled then, the others with the windows
+    """Look once at the windows of pages: those that are settled then, the others with the windows
     to look at next, and the rows of all of these windows as they were."""
     known = pending.within(_bounds([*done, *unsettled])).reused()
     counts = _counted(known, unsettled)
@@ -238,7 +238,7 @@ def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
 
 
 def _bounds(pages: Sequence[Page]) -> IdBounds:
-    """Where the windows lie, one interval per bucket and sign."""
+    """Return where the windows lie, one interval per bucket and sign."""
     by_half: dict[tuple[int, bool], tuple[int, int]] = {}
     for number, low, high in chain.from_iterable(page.bounds() for page in pages):
         half = number, low >= 0

@@ -72,7 +72,7 @@ def owners_of(pending: Relation, known: Relation, entries: Relation) -> Relation
 
 
 def near(groups: pa.Table) -> IdBounds:
-    """Where the groups' entries lie: other files of pending and entries need not be read.
+    """Return where the groups' entries lie: other files of pending and entries need not be read.
 
     Args:
         groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
@@ -101,7 +101,7 @@ _SHOWN = 6
 
 
 def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
-    """What to say if no group has a name: the known groups, similar names first.
+    """Return what to say if no group has a name: the known groups, similar names first.
 
     Args:
         groups: the table; of more than ten thousand groups the first by name are compared.
@@ -152,7 +152,9 @@ def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def nothing_matches(where: str, groups: Relation, globs: Sequence[str]) -> str:
-    """What to say where no group of the table `groups` matches globs, `stream / group` each."""
+    """Return what to say where no group of the table `groups` matches globs, `stream / group`
+    each.
+    """
     hint = " (in a glob, a backslash escapes the next character, and ? matches one byte)"
     return (
         f"no consumer group of {where} matches {', '.join(globs)} (stream / group);"

@@ -293,7 +293,7 @@ def _claimed(rows: Relation, entries: Relation) -> Relation:
 
 
 def with_fields(rows: Relation, entries: Relation) -> Relation:
-    """Rows with `payload` and `fields` (see `Reply.claimed`) for `justid`."""
+    """Return rows with `payload` and `fields` (see `Reply.claimed`) for `justid`."""
     columns = (f"this.{name}" for name in rows.columns if name != "justid")
     return rows.sql(
         f"""

@@ -80,7 +80,7 @@ class Retirement:
             )
 
     def as_json(self) -> dict[str, object]:
-        """What is kept with the run."""
+        """Return what is kept with the run."""
         return {
             "stream": spell(self.stream),
             "consumer_group": spell(self.group),

@@ -73,7 +73,7 @@ class SnapshotRequest:
         glob_pattern(self.group_glob)
 
     def as_json(self) -> dict[str, object]:
-        """What is kept with the run."""
+        """Return what is kept with the run."""
         return {
             "source": self.source,
             "stream_glob": self.stream_glob,
@@ -259,8 +259,9 @@ class _Reader:
 
 
 def _spans(begun: Begun, scope: Scope) -> Spans:
-    """Where groups that are not read have pending entries, in streams that are: their entries, and
-    the proof that they are complete, must outlast this reading."""
+    """Return where groups that are not read have pending entries, in streams that are: their
+    entries, and the proof that they are complete, must outlast this reading.
+    """
     if scope.group_glob == "*":
         return {}
     pending = in_bucket(begun.store, begun.relation("pending"), scope)

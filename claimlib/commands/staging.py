@@ -96,7 +96,7 @@ class PageWriter:
         return min((group.snapshot_ms for group in self._groups), default=0)
 
     def so_far(self) -> str:
-        """How far the reading is, for people."""
+        """Return how far the reading is, for people."""
         return (
             f"{len(self._streams):,} streams, {self._read['pending']:,} pending,"
             f" {self._read['entries']:,} entries"

@@ -155,8 +155,9 @@ def _recipients(begun: Begun, targets: Relation) -> Relation | None:
 
 
 def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
-    """What is known of the groups, with their requests; and the condition under which a group that
-    `groups` lacks is meant too."""
+    """Return what is known of the groups, with their requests; and the condition under which a
+    group that `groups` lacks is meant too.
+    """
     if isinstance(request, Relation):
         return requests.by_table(known, request), "false"
     policy = [part.rule() for part in request]
@@ -208,7 +209,9 @@ class Judged:
         return replace(self, groups=groups.fetched())
 
     def examined(self) -> Relation:
-        """One row per pending entry that the accepted requests may get to (`sweep.candidates`)."""
+        """Return one row per pending entry that the accepted requests may get to
+        (`sweep.candidates`).
+        """
         owners = None
         if self.patterns is not None:
             consumers = self.begun.relation("consumers")
@@ -329,7 +332,7 @@ def _requests(judged: pa.Table) -> pd.DataFrame:
 
 
 def _counts(judged: pa.Table) -> Mapping[str, int]:
-    """What only the decision can count; and none of what the journal's rows may add."""
+    """Return what only the decision can count; and none of what the journal's rows may add."""
     counts = {
         name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
         for name in ("delivered_later", "spared", "parked")
@@ -338,7 +341,7 @@ def _counts(judged: pa.Table) -> Mapping[str, int]:
 
 
 def _patterns(judged: Relation) -> Relation:
-    """One row per glob of `only_from`, with its pattern.
+    """Return one row per glob of `only_from`, with its pattern.
 
     Raises:
         RequestError: it is no glob.

@@ -411,9 +411,9 @@ def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
 
 
 def last_mirrored(at: Reading) -> Record | None:
-    """When the last snapshot or import began that had finished by then, as `began_ms` (null: not
-    known), or None if there was none. Of a store without groups only this says whether snapshots
-    come.
+    """Return when the last snapshot or import began that had finished by then, as `began_ms` (null:
+    not known), or None if there was none. Of a store without groups only this says whether
+    snapshots come.
     """
     done = at.store.relation("runs").where(
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
@@ -424,7 +424,9 @@ def last_mirrored(at: Reading) -> Record | None:
 
 
 def stalled(groups: Relation) -> tuple[int, int]:
-    """How many entries of an overview have been idle for too long, and of how many groups."""
+    """Return how many entries of an overview have been idle for too long, and of how many
+    groups.
+    """
     (totals,) = groups.select(
         "sum(stalled) AS entries", "count_if(stalled > 0) AS of_groups"
     ).collect()
@@ -432,8 +434,9 @@ def stalled(groups: Relation) -> tuple[int, int]:
 
 
 def without_idle_times(groups: Relation) -> int:
-    """How many groups of an overview have pending entries of which it is not known how long they
-    have been idle."""
+    """Return how many groups of an overview have pending entries of which it is not known how long
+    they have been idle.
+    """
     return groups.where("pending > 0 AND stalled IS NULL").count()
 
 

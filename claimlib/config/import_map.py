@@ -28,7 +28,7 @@ except ImportError as error:
 
 
 def load_import_map(file: Path) -> dict[str, TableMap]:
-    """How the given tables are read, by table.
+    """Return how the given tables are read, by table.
 
     Raises:
         ConfigError: the file is not there or is not valid TOML, a section or key is unknown, or a

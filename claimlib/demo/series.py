@@ -150,7 +150,7 @@ def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
 
 
 def instants(now_ms: int) -> list[int]:
-    """When the snapshots are taken; the last one is at `now_ms`."""
+    """Return when the snapshots are taken; the last one is at `now_ms`."""
     return [now_ms - n * EVERY_MS for n in reversed(range(SNAPSHOTS))]
 
 

@@ -116,7 +116,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def of_workload(server: Server, stalled: Workload) -> str:
-    """What the producers and consumers did."""
+    """Return what the producers and consumers did."""
     return (
         f"Valkey at {server.url}: {stalled.added:,} entries in {stalled.streams} streams,"
         f" {stalled.groups} consumer groups.\n"
@@ -127,7 +127,7 @@ def of_workload(server: Server, stalled: Workload) -> str:
 
 
 def of_answer(answer: ServerAnswer) -> str:
-    """What the server did in its loops."""
+    """Return what the server did in its loops."""
     groups = answer.groups.values()
     claimed = sum(len(group.reply.claimed) for group in groups)
     deleted = sum(len(group.reply.deleted) for group in groups)

@@ -210,7 +210,7 @@ class _Stream:
                 workers.rotate(-1)
 
     def _reads_left(self, group: bytes, name: bytes, reads: int) -> int | None:
-        """How often a consumer reads before it dies, where each has about so many reads."""
+        """Return how often a consumer reads before it dies, where each has about so many reads."""
         if group == self.plan.healthy or name not in _DYING:
             return None
         return self._chance.randint(reads // 2, reads)

@@ -159,7 +159,7 @@ class Source:
         self._wire.disconnect()
 
     def call(self, *words: Word) -> Any:
-        """One command's reply.
+        """Return one command's reply.
 
         Raises:
             SourceError: The connection broke, or the server answered with an error.
@@ -193,7 +193,7 @@ class Source:
         return [self._or_fault(*pair) for pair in zip(commands, replies, strict=True)]
 
     def _replies(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """What the server answers to each; its errors among them, not raised."""
+        """Return what the server answers to each; its errors among them, not raised."""
         from redis.exceptions import RedisError
 
         from claimlib.live.faults import transport_fault

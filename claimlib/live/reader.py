@@ -464,7 +464,10 @@ class _NodeReading:
     def _group(
         self, stream: bytes, group: bytes, last_delivered_id: StreamId, ids: PackedIds
     ) -> Generator[Batch, None, bool]:
-        """One group's batches; their ids are added to `ids`.  Returns whether it was read whole."""
+        """Yield one group's batches; their ids are added to `ids`.
+
+        Returns whether it was read whole.
+        """
         try:
             first = self._first_page(stream, group)
             rows = first.rows

@@ -17,7 +17,7 @@ class Scripts:
         self._allowed = True
 
     def or_else(self, script: Callable[[], _T], plain: Callable[[], _T]) -> _T:
-        """What the script gives; where scripts are not allowed, what plain commands give.
+        """Return what the script gives; where scripts are not allowed, what plain commands give.
 
         Raises:
             SourceError: As what is called.

@@ -166,7 +166,7 @@ def _trims_in_order(hello: dict[str, str], info: _Info) -> bool:
 
 
 def _hello(source: Source) -> dict[str, str]:
-    """What HELLO tells; nothing where it is renamed or disabled."""
+    """Return what HELLO tells; nothing where it is renamed or disabled."""
     try:
         reply = attributes(source.call("HELLO"))
     except PermissionDeniedError:
@@ -178,7 +178,7 @@ _OF_HELLO = (b"mode", b"role", b"server", b"version")
 
 
 def _info(source: Source) -> _Info:
-    """What INFO tells; nothing where it may not be asked."""
+    """Return what INFO tells; nothing where it may not be asked."""
     try:
         text: bytes = source.call("INFO")
     except PermissionDeniedError:
@@ -230,7 +230,7 @@ def _check_in_step(source: Source, info: _Info) -> None:
 
 
 def _lost_touch(info: _Info) -> str | None:
-    """Why a replica may not know what its master does, or None if it does."""
+    """Return why a replica may not know what its master does, or None if it does."""
     if info.get("master_sync_in_progress") == "1":
         return "it is being synchronized"
     if info.get("master_link_status") != "up":

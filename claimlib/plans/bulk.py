@@ -125,17 +125,20 @@ ACKS = RequestTable(
 
 
 def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
-    """One row per XCLAIM of a checked table: `request_number`, the names, `consumer`, `justid`,
-    `profile`, `ids`, `last_ms` and `last_seq` (null: no LASTID), `request` (the other options, in
-    JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms` (the given
-    instant, else that of the group's snapshot; null: there is none), `min_idle_ms` (a negative one
-    is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none), `new_delivery_time_ms`."""
+    """Return one row per XCLAIM of a checked table: `request_number`, the names, `consumer`,
+    `justid`, `profile`, `ids`, `last_ms` and `last_seq` (null: no LASTID), `request` (the other
+    options, in JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms`
+    (the given instant, else that of the group's snapshot; null: there is none), `min_idle_ms` (a
+    negative one is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none),
+    `new_delivery_time_ms`.
+    """
     return _for_kernel(_of_groups(checked, CLAIM_COLUMNS, known, now_ms))
 
 
 def acks(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
-    """One row per XACK, with the columns of `claims`: what leaves the PEL whatever its idle time is
-    to the kernel what the stream no longer has."""
+    """Return one row per XACK, with the columns of `claims`: what leaves the PEL whatever its idle
+    time is to the kernel what the stream no longer has.
+    """
     none = {"idle_rule": f"'{IdleRule.SERVER}'", "min_idle_ms": "0L"}
     constants = (
         f"CAST({none.get(name, 'false' if type_ == 'BOOLEAN' else 'NULL')} AS {type_}) AS {name}"
@@ -194,8 +197,9 @@ _NEW_DELIVERY_TIME_MS = (
 
 
 def named_ids(requests: Relation) -> Relation:
-    """One row per id that a request names, and one without id (null) for a request that names none:
-    the request's columns, `position` (from 0), id_ms and id_seq."""
+    """Return one row per id that a request names, and one without id (null) for a request that
+    names none: the request's columns, `position` (from 0), id_ms and id_seq.
+    """
     ids = "CASE WHEN size(ids) = 0 THEN array(CAST(NULL AS STRING)) ELSE ids END"
     exploded = requests.select(*REQUEST, f"posexplode({ids}) AS (position, id)")
     ms, seq = id_bits_sql("id")
@@ -243,10 +247,11 @@ _IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
 
 
 def groups(ids: Relation) -> Relation:
-    """One row per (stream, consumer_group) that is asked about: now_ms, what `known_groups` says
-    of it, `number_of_ids` (that are named), `outside` (those outside the proven range), `low_ms`
-    and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id).  One shuffle, of
-    partial sums."""
+    """Return one row per (stream, consumer_group) that is asked about: now_ms, what `known_groups`
+    says of it, `number_of_ids` (that are named), `outside` (those outside the proven range),
+    `low_ms` and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id). One shuffle,
+    of partial sums.
+    """
     return ids.sql(
         f"""
         SELECT {GROUP_SQL}, {each_sql("max", "now_ms", "in_groups", "repeated_in", "ahead_in")},
@@ -351,8 +356,9 @@ def of_accepted(rows: Relation, judged: Relation) -> Relation:
 
 
 def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> Relation:
-    """One row per id that a request names, with `kernel.BULK_INPUT`.  Rows of one key are in one
-    task.
+    """Return one row per id that a request names, with `kernel.BULK_INPUT`.
+
+    Rows of one key are in one task.
 
     Args:
         entries: null: nobody asks whether the streams still have the ids; to the kernel they do
@@ -404,7 +410,7 @@ def pending_of(ids: Relation, pending: Relation) -> Relation:
 
 
 def decisions(rows: Relation) -> Relation:
-    """One row per row of `with_pending`, with `kernel.BULK_OUTPUT`.  No shuffle."""
+    """Return one row per row of `with_pending`, with `kernel.BULK_OUTPUT`.  No shuffle."""
     order = ("group_key", *ID_ORDER, "request_number", "position")
     return rows.mapped(kernel.fold_range, _DECIDED, order)
 

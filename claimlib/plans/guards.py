@@ -20,7 +20,7 @@ ANY_GUARD = f"({' OR '.join(f'{name} IS NOT NULL' for name in GUARDS)})"
 def owners(
     pending: Relation, consumers: Relation, accepted: Relation, patterns: Relation
 ) -> Relation:
-    """One row per owner that has entries in a group whose request has guards: group_key,
+    """Return one row per owner that has entries in a group whose request has guards: group_key,
     consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
 
     Args:

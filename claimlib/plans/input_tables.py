@@ -111,7 +111,7 @@ class TableMap:
     said_at: Mapping[str, str] = field(default_factory=dict)
 
     def where(self, table: str, key: str) -> str:
-        """Where people find the entry of a key."""
+        """Return where people find the entry of a key."""
         return self.said_at.get(key, f"{table}.{key}")
 
 

@@ -267,7 +267,7 @@ class _State:
 
 
 def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Where another id begins."""
+    """Return where another id begins."""
     changes = reduce(or_, (column[1:] != column[:-1] for column in _columns(rows, KEY)))
     return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
 

@@ -102,7 +102,9 @@ def glob_sql(name: str, glob: str) -> str:
 
 
 def bytes_sql(name: str) -> str:
-    """What a glob's pattern is searched in: each byte of the spelled name as one character."""
+    """Return what a glob's pattern is searched in: each byte of the spelled name as one
+    character.
+    """
     return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
@@ -148,9 +150,9 @@ IS_SHARED = "one != other"
 def named_keys(
     groups: Relation, consumers: Relation, known: Relation, entries: Relation
 ) -> Relation:
-    """One row per 64-bit key of a consumer, and one per key that two names of the store share: of,
-    key, and the first and the last of its names, `one` and `other`; if no row `IS_SHARED`, hashes
-    are exact.
+    """Return one row per 64-bit key of a consumer, and one per key that two names of the store
+    share: of, key, and the first and the last of its names, `one` and `other`; if no row
+    `IS_SHARED`, hashes are exact.
 
     Streams that exist only in entries count: their ids would be taken for another stream's.
 
@@ -199,7 +201,7 @@ def spelled_name(of: str, name: str) -> str:
 
 
 def owners_of_keys(named: Relation) -> Relation:
-    """One row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
+    """Return one row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
     without an owner), `is_known` (true).  `named` is `named_keys`, if no names share a hash."""
     return named.where("of = 'consumer'").select(
         "key AS from_consumer_key",

@@ -16,7 +16,7 @@ BINS = 64
 
 
 def counted(pending: Relation, windows: Relation) -> Relation:
-    """How far each page's rows reach: one row per group that has entries in its window.
+    """Return how far each page's rows reach: one row per group that has entries in its window.
 
     Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
     rows; null: the window has fewer), `up_to_bin` (the rows up to its end) and `low_ms` (the
@@ -112,8 +112,9 @@ def examined(candidates: Relation) -> Relation:
 
 
 def next_ids(examined_rows: Relation) -> Relation:
-    """One row per page that did not reach the end of its PEL: group_key, next_ms, next_seq, the
-    first id that was not examined."""
+    """Return one row per page that did not reach the end of its PEL: group_key, next_ms, next_seq,
+    the first id that was not examined.
+    """
     return examined_rows.sql(
         "SELECT group_key, min_by(id_ms, rank) AS next_ms, min_by(id_seq, rank) AS next_seq"
         " FROM {this} AS this WHERE NOT is_examined GROUP BY group_key"

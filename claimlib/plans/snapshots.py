@@ -27,7 +27,7 @@ _LAST_IDS = ("last_delivered_ms", "last_delivered_seq")
 
 
 def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
-    """One row per group of each finished snapshot or import that read it: `landing`, stream,
+    """Return one row per group of each finished snapshot or import that read it: `landing`, stream,
     consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
     this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
     `next_last_delivered_seq` (null if it has none) and `next_is_replaced` (whether the group or its
@@ -88,7 +88,7 @@ def deletions(journal: DataFrame, tombstones: DataFrame) -> DataFrame:
 
 
 def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
-    """One row per landing, group and consumer that owns entries of it (a group that has none
+    """Return one row per landing, group and consumer that owns entries of it (a group that has none
     pending has one row, of no consumer): landing_ms, stream, consumer_group, consumer, `pending`,
     `stalled` (idle for so long, or longer).
 
@@ -111,8 +111,9 @@ def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
 def claims(
     pel: DataFrame, read: DataFrame, deleted: DataFrame, min_idles_ms: Sequence[int]
 ) -> DataFrame:
-    """What a sweep right after each snapshot would have claimed, had it been the first one to touch
-    the entry: one row per min-idle and entry that was idle for longer at some reading of its group.
+    """Return what a sweep right after each snapshot would have claimed, had it been the first one
+    to touch the entry: one row per min-idle and entry that was idle for longer at some reading of
+    its group.
 
     Columns: `min_idle_ms`, the entry's key, `from_consumer` (its owner then), `claimed_ms` (the
     instant of that reading), `idle_ms` (how long it had been idle then) and `outcome`, what
@@ -171,7 +172,7 @@ def claims(
 
 
 def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
-    """One row per min-idle, the smallest first: `claimed`, how many of these had each of the
+    """Return one row per min-idle, the smallest first: `claimed`, how many of these had each of the
     `OUTCOMES`, and `wait_ms`, how long those that were neither acknowledged nor deleted had been
     idle when they were claimed (the median; null: there are none).
 

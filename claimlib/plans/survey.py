@@ -38,7 +38,7 @@ def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
 
 
 def surveyed_of(targets: Relation) -> Relation:
-    """What the survey needs of `requests.standing`: one row per group that is requested."""
+    """Return what the survey needs of `requests.standing`: one row per group that is requested."""
     return targets.where(IS_REQUESTED).select(*GROUP, *_SURVEYED)
 
 

@@ -29,8 +29,8 @@ _KERNEL_COLUMNS = {
 def candidates(
     pending: Relation, entries: Relation, accepted: Relation, owners: Relation | None
 ) -> Relation:
-    """One row per pending row that the request of its group may get to: from its start on, and of a
-    page what lies in the page's window.
+    """Return one row per pending row that the request of its group may get to: from its start on,
+    and of a page what lies in the page's window.
 
     Columns: `kernel.INPUT`, `count`, `is_idle_enough`, `is_exhausted` and `is_claimable` (see
     `rules`), `is_hit` (is it claimed or deleted, if the request gets to it?) and `is_examined`
@@ -102,14 +102,18 @@ def _with_owners(rows: Relation, owners: Relation | None) -> Relation:
 
 
 def touched(candidates: Relation) -> Relation:
-    """One row per pending row that is claimed or deleted, with `kernel.INPUT`.  What the rule
-    leaves alone need not travel to Python."""
+    """Return one row per pending row that is claimed or deleted, with `kernel.INPUT`.
+
+    What the rule leaves alone need not travel to Python.
+    """
     return candidates.where("is_hit AND is_examined").select(*kernel.INPUT)
 
 
 def decisions(touched_rows: Relation, requests: pd.DataFrame) -> Relation:
-    """One row per touched row, with `kernel.OUTPUT`.  No shuffle: rows of one key are in one task,
-    so that a second one is seen, and sorted there they are the kernel's range.
+    """Return one row per touched row, with `kernel.OUTPUT`.
+
+    No shuffle: rows of one key are in one task, so that a second one is seen, and sorted there they
+    are the kernel's range.
 
     Args:
         requests: those of the accepted groups, as `kernel.decide_range` takes them.

@@ -21,9 +21,10 @@ _INT_MAX = 2**31 - 1
 
 
 def instants(groups: Relation, now_ms: int | None) -> Relation:
-    """One row per (stream, consumer_group) of the table groups, also of one that stands there
-    twice: `snapshot_ms` (when it was read; null: not known) and `now_ms`, the instant at which its
-    entries are looked at (null: there is none)."""
+    """Return one row per (stream, consumer_group) of the table groups, also of one that stands
+    there twice: `snapshot_ms` (when it was read; null: not known) and `now_ms`, the instant at
+    which its entries are looked at (null: there is none).
+    """
     return groups.sql(
         f"SELECT {GROUP_SQL}, min(snapshot_ms) AS snapshot_ms, min({instant(now_ms)}) AS now_ms"
         f" FROM {{this}} AS this GROUP BY {GROUP_SQL}"
@@ -114,8 +115,9 @@ _PARTS = ("name", "value")
 
 
 def shares(entries: Relation) -> Relation:
-    """One row per (stream, consumer_group, consumer) that owns entries (null: nobody): `pending`,
-    and the smallest and the largest of its ids: `low_ms` and `low_seq`, `high_ms` and `high_seq`.
+    """Return one row per (stream, consumer_group, consumer) that owns entries (null: nobody):
+    `pending`, and the smallest and the largest of its ids: `low_ms` and `low_seq`, `high_ms` and
+    `high_seq`.
     """
     return entries.sql(
         f"""
@@ -169,7 +171,7 @@ def overview(
     *,
     shows_server: bool = False,
 ) -> Relation:
-    """One row per (stream, consumer_group) of the table groups, or that has entries.
+    """Return one row per (stream, consumer_group) of the table groups, or that has entries.
 
     Columns: `is_known` (is it in groups?), snapshot_ms (when it was read, ms since the epoch; null:
     not known), now_ms (the instant of the idle times; null: none), pending, the sums and maxima

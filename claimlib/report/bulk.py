@@ -47,7 +47,7 @@ def report_of_bulk(
     unknown_to_server: Mapping[str, int] | None = None,
     chosen: Relation | None = None,
 ) -> Report:
-    """One row per id, in the order of the requests; counts are of all.
+    """Return one row per id, in the order of the requests; counts are of all.
 
     Args:
         limit: the most ids to show, or None for all.

@@ -17,7 +17,7 @@ COLUMNS = headings("name", *GROUP, "next_id")
 def report_of_reset(
     finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """One row per group whose cursor a run has set, by stream and group.
+    """Return one row per group whose cursor a run has set, by stream and group.
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.

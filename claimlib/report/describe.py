@@ -17,7 +17,7 @@ from claimlib.report.text import counted, duration, idle, not_shown, unowned, vi
 def report_of_description(
     where: str, description: Description, at_ms: int, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """One row per consumer, the longest idle entry first; below it where cursors stand.
+    """Return one row per consumer, the longest idle entry first; below it where cursors stand.
 
     Args:
         at_ms: the instant for which it is shown how long ago consumers were seen and active, where

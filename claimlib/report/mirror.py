@@ -18,7 +18,7 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 
 
 def report_of_snapshot(reply: SnapshotReply) -> Report:
-    """What was read of the server, and what changed in the store; other counts if not 0."""
+    """Return what was read of the server, and what changed in the store; other counts if not 0."""
     of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
     notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
     report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
@@ -27,7 +27,9 @@ def report_of_snapshot(reply: SnapshotReply) -> Report:
 
 
 def report_of_import(reply: ImportReply) -> Report:
-    """What was read of the given tables, what changed in the store, and what a sweep will lack."""
+    """Return what was read of the given tables, what changed in the store, and what a sweep will
+    lack.
+    """
     notes = (
         *_of_claims(reply.counts, _TO_THE_TABLES),
         *_lacking(reply.counts),

@@ -235,7 +235,7 @@ def resolved(
 
 
 def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
-    """What can be chosen for a table: its columns, and what else a record has."""
+    """Return what can be chosen for a table: its columns, and what else a record has."""
     return tuple(dict.fromkeys((*columns, *names)))
 
 

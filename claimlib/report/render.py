@@ -131,8 +131,9 @@ def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown |
 
 
 def border(columns: int, *, is_open: bool = False) -> int:
-    """What a table of so many columns needs besides their widths: lines, and a space at each side
-    of a cell; open, two spaces between cells."""
+    """Return what a table of so many columns needs besides their widths: lines, and a space at each
+    side of a cell; open, two spaces between cells.
+    """
     return 2 * (columns - 1) if is_open else 3 * columns + 1
 
 

@@ -43,7 +43,8 @@ def report_of_reply(
     place: str = "",
     unknown_to_server: Mapping[str, int] | None = None,
 ) -> Report:
-    """One row per (stream, consumer_group), refused ones first, then by what was done; and a total.
+    """Return one row per (stream, consumer_group), refused ones first, then by what was done; and a
+    total.
 
     Args:
         limit: the most groups to show, or None for all.
@@ -188,7 +189,7 @@ def _further(reply: Reply) -> Iterable[str]:
 
 
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
-    """What else became of the decisions."""
+    """Return what else became of the decisions."""
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: another writer changed the row first"
     if counts.get("spared"):

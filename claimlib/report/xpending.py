@@ -51,8 +51,8 @@ def report_of_overview(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """What is pending in each group, the worst first: the longest idle, then the most deliveries;
-    then groups whose idle times are not known, and what is empty last.
+    """Return what is pending in each group, the worst first: the longest idle, then the most
+    deliveries; then groups whose idle times are not known, and what is empty last.
 
     Args:
         limit: the most groups to show, or None for all.

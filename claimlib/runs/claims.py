@@ -129,7 +129,7 @@ IS_UNCHANGED = (
 
 
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
-    """What of the decision stands in `pending`, and what was lost to others.
+    """Return what of the decision stands in `pending`, and what was lost to others.
 
     As a rule nobody else has written meanwhile, and the run's own MERGE has just changed each row
     that it was to change, and says so, or the buckets were rewritten right after the version that
@@ -340,7 +340,7 @@ def _verify_purges(
 
 
 def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | None:
-    """How many rows a commit of a run has deleted, or None if nobody can tell any more."""
+    """Return how many rows a commit of a run has deleted, or None if nobody can tell any more."""
     if commit["operation"] == "MERGE":
         # Where `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
         deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
@@ -372,7 +372,9 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[Commi
 
 
 def _newer(commits: Sequence[CommitInfo], pinned: int) -> int:
-    """How many versions a table has had since one was pinned; negative: it was made again."""
+    """Return how many versions a table has had since one was pinned; negative: it was made
+    again.
+    """
     return int(commits[0]["version"]) - pinned
 
 
@@ -409,8 +411,9 @@ def _is_append(commit: CommitInfo) -> bool:
 
 
 def _parameter(commit: CommitInfo, name: str) -> str:
-    """What a commit says of how it was made; empty: it does not say it, as one that a writer made
-    without `commitInfo`, all of which is optional in Delta."""
+    """Return what a commit says of how it was made; empty: it does not say it, as one that a writer
+    made without `commitInfo`, all of which is optional in Delta.
+    """
     return (commit["operationParameters"] or {}).get(name) or ""
 
 
@@ -466,7 +469,7 @@ def _refuse_unapplied(store: Store, missed: Relation, row: RunRow) -> None:
 
 
 def _or_abandon(store: Store, row: RunRow) -> str:
-    """How to continue without a run, if it can be given up."""
+    """Return how to continue without a run, if it can be given up."""
     return "" if row.staged is None else f", and continue with: {abandon_command(store, row)}"
 
 

@@ -71,7 +71,7 @@ class Staged:
 
     @classmethod
     def of(cls, uuid: str, stated: Mapping[str, Any]) -> Staged:
-        """What the `run` row of a decision states."""
+        """Return what the `run` row of a decision states."""
         digests = {name: Digest(*stated[name]) for name in _DIGESTS}
         return cls(uuid, stated["versions"], small=stated["small"], **digests)
 
@@ -315,7 +315,7 @@ def decided_by(store: Store, run_seq: int) -> Decided:
 
 
 def find_decided(store: Store, run_seq: int) -> Decided | None:
-    """What was decided under a number, or None if nothing was.
+    """Return what was decided under a number, or None if nothing was.
 
     All rows of a small run come to the driver, by one query; of a large one at most one per kind
     and bucket.

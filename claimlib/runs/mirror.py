@@ -243,7 +243,9 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 
 
 def _changed_entries(read: Relation, decided: Decided) -> Relation:
-    """One row per entry that is filled or removed, with the hash of the payload that was found."""
+    """Return one row per entry that is filled or removed, with the hash of the payload that was
+    found.
+    """
     key = ", ".join(TABLES["entries"].key)
     return read.sql(
         f"""

@@ -172,8 +172,9 @@ def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
 
 
 def _retired(store: Store, decided: Decided) -> int:
-    """How many of the retired consumers are gone: `consumers` may never have known one that owns
-    something."""
+    """Return how many of the retired consumers are gone: `consumers` may never have known one that
+    owns something.
+    """
     retired = decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key)
     unknown = lacking("consumers", retired, store.relation("consumers").reused())
     return _without_entries(store, unknown).count()

@@ -222,7 +222,7 @@ def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
 
 
 def _to_write(decided: Decided) -> int:
-    """How many rows of `pending` and `entries` the run is to write, change or remove."""
+    """Return how many rows of `pending` and `entries` the run is to write, change or remove."""
     new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
     return new + decided.of(*TOUCHING, *ADDED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 

@@ -152,7 +152,9 @@ def from_bigint(i: int) -> int:
 
 
 def c_string(raw: bytes) -> bytes:
-    """What the server reads of a word where it takes it for a C string: a NUL byte ends it."""
+    """Return what the server reads of a word where it takes it for a C string: a NUL byte ends
+    it.
+    """
     return raw.partition(b"\0")[0]
 
 

@@ -214,7 +214,7 @@ class RemovalLimits:
         _check_share(self.max_removed_share, "max_removed_share")
 
     def as_json(self) -> dict[str, object]:
-        """What is kept with the run."""
+        """Return what is kept with the run."""
         return {"allow_empty": self.allow_empty, "max_removed_share": self.max_removed_share}
 
 

@@ -257,7 +257,7 @@ def _one_escape_of(high: list[int]) -> str:
 
 
 def _one_of(plain: list[int]) -> str:
-    """One character out of several ascending ones, as a literal or as a class of ranges."""
+    """Return one character out of several ascending ones, as a literal or as a class of ranges."""
     if len(plain) == 1:
         return _char(plain[0])
     ranges: list[tuple[int, int]] = []

@@ -55,7 +55,7 @@ def xautoclaim(
     now_ms: int,
     present: Callable[[StreamId], bool] | Container[StreamId],
 ) -> tuple[Group, AutoclaimReply]:
-    """One XAUTOCLAIM at `now_ms`, or a whole sweep where the request has no count.
+    """Run one XAUTOCLAIM at `now_ms`, or a whole sweep where the request has no count.
 
     `present`: the ids that the stream still has, or a function that says whether it has one.
 
@@ -177,7 +177,7 @@ def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now
 def _after(
     entry: PendingEntry, outcome: Outcome, request: AutoclaimRequest, now_ms: int
 ) -> PendingEntry:
-    """What becomes of an entry that is not deleted."""
+    """Return what becomes of an entry that is not deleted."""
     if outcome is Outcome.LEFT:
         return entry
     parked = outcome is Outcome.PARKED
@@ -222,7 +222,7 @@ def xclaim(
     now_ms: int,
     present: Callable[[StreamId], bool] | Container[StreamId],
 ) -> tuple[Group, ClaimReply]:
-    """One XCLAIM at `now_ms`, id by id in the order of the request.
+    """Run one XCLAIM at `now_ms`, id by id in the order of the request.
 
     An id that the stream no longer has leaves the PEL, whatever the request says; one that is not
     pending is passed over, or with FORCE made pending first; one that has an owner and is not idle
@@ -275,7 +275,7 @@ def _claimed(
 
 
 def _delivery_time_ms(request: ClaimRequest, now_ms: int) -> int:
-    """What IDLE or TIME says; now, where that is before 1970 or to come."""
+    """Return what IDLE or TIME says; now, where that is before 1970 or to come."""
     if request.idle_ms is not None:
         wanted = now_ms - request.idle_ms
     else:
@@ -287,7 +287,7 @@ def _delivery_time_ms(request: ClaimRequest, now_ms: int) -> int:
 
 
 def xpending_summary(group: Group) -> PendingSummary:
-    """How much is pending, between which ids, and whose it is."""
+    """Return how much is pending, between which ids, and whose it is."""
     owners = Counter(entry.consumer for entry in group.pending if entry.consumer is not None)
     return PendingSummary(
         number=len(group.pending),

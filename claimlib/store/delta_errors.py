@@ -99,7 +99,9 @@ _REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 
 
 def _refusal(text: str) -> str | None:
-    """What Delta says of a constraint, in one line without the row's values, or None if nothing."""
+    """Return what Delta says of a constraint, in one line without the row's values, or None if
+    nothing.
+    """
     lines = [line for mark in _REFUSED for line in text.splitlines() if mark in line]
     if not lines:
         return None

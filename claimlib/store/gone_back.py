@@ -43,7 +43,7 @@ class Accepted:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Accepted:
-        """What the properties of `streams` say."""
+        """Return what the properties of `streams` say."""
         text = properties.get(ACCEPTED_PROPERTY)
         return cls() if text is None else cls(**json.loads(text))
 
@@ -55,7 +55,7 @@ class Accepted:
         return {ACCEPTED_PROPERTY: json.dumps(said)}
 
     def seen_by(self, run: Seen) -> Mapping[str, int]:
-        """What a run has seen of the tables as they are now."""
+        """Return what a run has seen of the tables as they are now."""
         return self.versions if run.run_seq <= self.after else run.versions
 
 

@@ -522,7 +522,7 @@ class NewestVersions:
 
 
 def _mark(log: Path, version: int) -> _Mark | None:
-    """What tells a commit from that of a table that was made again, or None if it is not the
+    """Return what tells a commit from that of a table that was made again, or None if it is not the
     newest, or is not kept.
 
     The log is listed, for on a network file system the name of a commit that was not there a moment
@@ -542,8 +542,8 @@ _DIGITS = 20
 
 
 def _state(path: Path) -> _Mark | None:
-    """What changes when a file, or what a folder lists, changes, or None if it cannot be looked
-    at.
+    """Return what changes when a file, or what a folder lists, changes, or None if it cannot be
+    looked at.
     """
     try:
         state = path.stat()
@@ -570,8 +570,8 @@ _COORDINATED = "delta.coordinatedCommits"
 
 
 def _or_none(call: Callable[[], T]) -> T | None:
-    """What delta-rs gives, or None if it cannot, for whatever reason, and Spark will say what is
-    wrong.
+    """Return what delta-rs gives, or None if it cannot, for whatever reason, and Spark will say
+    what is wrong.
     """
     try:
         return call()
@@ -585,8 +585,9 @@ def _or_none(call: Callable[[], T]) -> T | None:
 
 
 def _files_at_checkpoint(folder: Path) -> int:
-    """How many files a table had when its log was last summed up; 0: it never was, or does not say
-    so."""
+    """Return how many files a table had when its log was last summed up; 0: it never was, or does
+    not say so.
+    """
     return int(_last_checkpoint(folder).get("numOfAddFiles", 0))
 
 

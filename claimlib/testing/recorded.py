@@ -42,7 +42,7 @@ class Recorded:
         ]
 
     def one_of(self, choices: type[StrEnum]) -> str:
-        """One of some words."""
+        """Return one of some words."""
         if not isinstance(self.value, str) or self.value not in list(choices):
             raise self.unfit(f"one of {', '.join(choices)}")
         return self.value
@@ -74,7 +74,7 @@ class Recorded:
             raise self.unfit("a stream id") from error
 
     def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
-        """What the items of a list are by key, each key once."""
+        """Return what the items of a list are by key, each key once."""
         by_key: dict[_Key, _Kept] = {}
         for key, kept in pairs:
             if key in by_key:

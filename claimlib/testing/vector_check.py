@@ -89,7 +89,7 @@ def _by_tables(store: Store, recorded: Sequence[Step]) -> list[Answer]:
 
 
 def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """What one run of all XAUTOCLAIMs replied, by stream."""
+    """Return what one run of all XAUTOCLAIMs replied, by stream."""
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {call[0]: call[1] for call in parsed.values() if not isinstance(call, ReplyError)}
     reply = xautoclaim(store, request_table(store.engine, requests)) if requests else None
@@ -106,7 +106,7 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
 
 
 def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """What one run of all XCLAIMs replied, by stream.
+    """Return what one run of all XCLAIMs replied, by stream.
 
     The server looks for the group before it looks at the arguments: where those are bad, the tables
     are asked about the group alone, by an XCLAIM that changes nothing.
@@ -143,7 +143,7 @@ def _ruled(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
 
 
 def _ack(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """What one run of all XACKs replied, by stream.
+    """Return what one run of all XACKs replied, by stream.
 
     A group that nobody knows is an error of the tables, which names all such; where a server knows
     no group, it acknowledges nothing and looks at no id.
@@ -200,21 +200,22 @@ def _names_of(step: Step, stream: bytes) -> Names:
 
 
 def _refused(reply: BulkReply | None) -> dict[int, str]:
-    """Why requests are refused, by number."""
+    """Return why requests are refused, by number."""
     refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
     return {row["request"]: row["reason"] for row in refused}
 
 
 def _as_said(message: str, step: Step, stream: bytes) -> str:
-    """What the tables say of a step's stream, with the name that the server knew it by: the store
-    has it under another one."""
+    """Return what the tables say of a step's stream, with the name that the server knew it by: the
+    store has it under another one.
+    """
     key = step.command[1] if len(step.command) > 1 else KEY
     ours, theirs = (f"No such key '{text_of(name)}'" for name in (_stream_of(key, stream), key))
     return message.removesuffix(NOT_IN_GROUPS).replace(ours, theirs)
 
 
 def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
-    """What became of the ids of each request, in the request's order."""
+    """Return what became of the ids of each request, in the request's order."""
     ids: dict[int, list[Record]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
         ids[row["request"]].append(row)
@@ -225,7 +226,7 @@ def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
 
 
 def _read(at: Reading, stream: bytes, step: Step) -> Any:
-    """What an XPENDING replies."""
+    """Return what an XPENDING replies."""
     key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
     names = (_stream_of(key, stream), group)
     try:
@@ -251,7 +252,7 @@ def _stream_of(key: bytes, stream: bytes) -> bytes:
 
 
 def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
-    """Who is asked for what, with the step's stream for `KEY`; or the server's error."""
+    """Return who is asked for what, with the step's stream for `KEY`; or the server's error."""
     try:
         key, group, request = words.parse_xautoclaim(step.command)
     except ReplyError as error:
