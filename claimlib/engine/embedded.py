@@ -57,8 +57,8 @@ BATCH_ROWS = 100_000
 # they lie: with files of this size a page of ten million rows took 3.3 s, with one file per bucket
 # 4.4 s.
 ROW_GROUPS_PER_FILE = 2
-_KEPT = "kept_"
-"""The first letters of the tables that `EmbeddedEngine.keep` makes."""
+_NUMBERS = count()
+"""Numbers for kept tables: no two tables of a process have the same name."""
 _TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
 """The types of the columns of statements, by what they depend on."""
 _TYPES_MAX = 4096
@@ -80,7 +80,6 @@ class EmbeddedEngine:
         self._lock = Lock()
         self._database: DuckDBPyConnection | None = None
         self._files: dict[tuple[str, int], TableFiles] = {}
-        self._numbers = count()
 
     # ---------------------------------------------------------------- executing
 
@@ -121,12 +120,12 @@ class EmbeddedEngine:
             if isinstance(leaf, (Rows, External))
         )
         key = (statement.steps, statement.last, leaves)
-        known = None if any(of.startswith(_KEPT) for of in leaves) else _TYPES.get(key)
+        known = _TYPES.get(key)
         if known is None:
             with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": empty})) as result:
                 types = (to_spark_type(str(of)) for of in result.types)
                 known = dict(zip(result.columns, types, strict=True))
-            if len(_TYPES) == _TYPES_MAX:
+            if len(_TYPES) >= _TYPES_MAX:
                 _TYPES.clear()
             _TYPES[key] = known
         return known
@@ -143,7 +142,7 @@ class EmbeddedEngine:
         the node does."""
         if isinstance(node, (Rows, External)):
             return node
-        table = f"{_KEPT}{next(self._numbers)}"
+        table = f"kept_{next(_NUMBERS)}"
         with self._prepared(node) as (connection, select):
             connection.execute(f"CREATE TABLE {table} AS {select}")
         kept = External(table)
