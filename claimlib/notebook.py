@@ -73,7 +73,7 @@ def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
 
 def sample_place(spark: SparkSession, name: str) -> str:
     """Return where a store with sample data may be made: a schema of the current catalog on
-    Databricks, where folders are nobody's to write to; a temporary folder anywhere else. It is a
+    Databricks, where a job can write to no folder; a temporary folder anywhere else. It is a
     new one each time, and stays: remove it by DROP SCHEMA … CASCADE, or as a folder.
     """
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:

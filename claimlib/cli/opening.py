@@ -203,7 +203,7 @@ def _starting(
 
 
 def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
-    """Yield a remark on memory that is given to a process of Java's that somebody else has
+    """Yield a remark on memory that is given to a JVM that another program has
     started.
     """
     memory = conf.get("spark.driver.memory")
@@ -277,7 +277,10 @@ def _tables() -> Collection[str]:
 
 
 def _folder_here(store: str, settings: Config) -> Path | None:
-    """Return the folder of this machine that a store's place names; null: Spark says what it is."""
+    """Return the folder of this machine that a store's place names.
+
+    Return None if Spark has to find it.
+    """
     check_place(store, "STORE")
     check_no_secret(store, "STORE")
     check_storage(store, "STORE")

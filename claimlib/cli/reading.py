@@ -424,8 +424,8 @@ def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator
 
 
 def _instants(now: str | None) -> tuple[int | None, int]:
-    """Return the instant of idle times (null: each group's snapshot), and that of the snapshots'
-    age.
+    """Return the instant of idle times (None stands for each group's snapshot), and that of the
+    snapshots' age.
     """
     from claimlib.runs.rollforward import wall_ms
 

@@ -54,7 +54,7 @@ class Pace:
 
     def _left_s(self, total: int, now: float) -> float | None:
         """By the pace up to the task that ended last, so that it becomes less until the next one
-        ends, or None if nobody can tell yet, or it takes longer than it seemed.
+        ends, or None if that is not yet known, or it takes longer than it seemed.
         """
         began = min(self._seen_since.values())
         if not self._done or now - began < _ESTIMATED_FROM_S:

@@ -411,9 +411,9 @@ def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
 
 
 def last_mirrored(at: Reading) -> Record | None:
-    """Return when the last snapshot or import began that had finished by then, as `began_ms` (null:
-    not known), or None if there was none. Of a store without groups only this says whether
-    snapshots come.
+    """Return when the last snapshot or import began that had finished by then, as `began_ms` (None
+    if that is not known), or None if there was none. Of a store without groups only this says
+    whether snapshots come.
     """
     done = at.store.relation("runs").where(
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
@@ -434,8 +434,8 @@ def stalled(groups: Relation) -> tuple[int, int]:
 
 
 def without_idle_times(groups: Relation) -> int:
-    """Return how many groups of an overview have pending entries of which it is not known how long
-    they have been idle.
+    """Return how many groups of an overview have pending entries with an unknown
+    idle time.
     """
     return groups.where("pending > 0 AND stalled IS NULL").count()
 

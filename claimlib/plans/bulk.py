@@ -126,9 +126,9 @@ ACKS = RequestTable(
 
 def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
     """Return one row per XCLAIM of a checked table: `request_number`, the names, `consumer`,
-    `justid`, `profile`, `ids`, `last_ms` and `last_seq` (null: no LASTID), `request` (the other
+    `justid`, `profile`, `ids`, `last_ms` and `last_seq` (None without LASTID), `request` (the other
     options, in JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms`
-    (the given instant, else that of the group's snapshot; null: there is none), `min_idle_ms` (a
+    (the given instant, else that of the group's snapshot; None if there is none), `min_idle_ms` (a
     negative one is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none),
     `new_delivery_time_ms`.
     """
@@ -249,8 +249,8 @@ _IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
 def groups(ids: Relation) -> Relation:
     """Return one row per (stream, consumer_group) that is asked about: now_ms, what `known_groups`
     says of it, `number_of_ids` (that are named), `outside` (those outside the proven range),
-    `low_ms` and `high_ms` (the smallest and the largest BIGINT in id_ms; null: no id). One shuffle,
-    of partial sums.
+    `low_ms` and `high_ms` (the smallest and the largest BIGINT in id_ms; None if there is no
+    id). One shuffle, of partial sums.
     """
     return ids.sql(
         f"""

@@ -201,8 +201,12 @@ def spelled_name(of: str, name: str) -> str:
 
 
 def owners_of_keys(named: Relation) -> Relation:
-    """Return one row per owner of pending entries: from_consumer_key, from_consumer (null: an entry
-    without an owner), `is_known` (true).  `named` is `named_keys`, if no names share a hash."""
+    """Return one row per owner of pending entries: from_consumer_key, from_consumer (None for
+    an entry without an owner), `is_known` (true).
+
+    Args:
+        named: `named_keys`, if no names share a hash.
+    """
     return named.where("of = 'consumer'").select(
         "key AS from_consumer_key",
         # As in `_CONSUMER_TEXT`.

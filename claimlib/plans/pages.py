@@ -83,7 +83,7 @@ _IN_WINDOW = f"""
 
 def examined(candidates: Relation) -> Relation:
     """Return the candidates of a sweep, with `is_examined` as COUNT and the scan budget say, and
-    `rank` (null for a sweep's rows, of which all are examined).
+    `rank` (None for a sweep's rows, of which all are examined).
 
     Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
     the request gets to both or to none, so that the kernel meets them.

@@ -186,10 +186,10 @@ def matched_by(policy: Sequence[Rule]) -> str:
 
 
 def known_groups(groups: Relation, streams: Relation, run_seq: int) -> Relation:
-    """Return one row per (stream, consumer_group) of `groups`: its snapshot instant (null: it has
-    none), the proven id range of its stream (null: there is no proof), and what forbids a run to
-    judge it: `repeated_in` and `ahead_in`, the tables (comma separated; null: none) that hold a key
-    of it twice, or a row of it with a run_seq of `run_seq` or more.
+    """Return one row per (stream, consumer_group) of `groups`: its snapshot instant (None if it
+    has none), the proven id range of its stream (None if there is no proof), and what forbids a
+    run to judge it: `repeated_in` and `ahead_in`, the tables (comma separated; None if there is
+    none) that hold a key of it twice, or a row of it with a run_seq of `run_seq` or more.
 
     Of a repeated row any is taken: its group is refused.
     """
