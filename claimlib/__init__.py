@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from claimlib.commands.advise import Advice, GroupAdvice, advise
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.check import Problem, check
     from claimlib.commands.describe import Description, describe
@@ -139,6 +140,7 @@ __version__ = "0.1.0"
 __all__ = [
     "MAX_ID",
     "MIN_ID",
+    "Advice",
     "AuthenticationFailedError",
     "AutoclaimRequest",
     "BulkReply",
@@ -156,6 +158,7 @@ __all__ = [
     "FinishedRun",
     "ForeignRunSeqError",
     "GlobError",
+    "GroupAdvice",
     "GuardError",
     "Guards",
     "HashCollisionError",
@@ -237,6 +240,7 @@ __all__ = [
     "WrongTypeError",
     "__version__",
     "abandon",
+    "advise",
     "check",
     "claims_by_min_idle",
     "compare_min_idles",
@@ -284,6 +288,7 @@ __all__ = [
 
 # The public names of each module, as in the imports above; a test compares them.
 _NAMES = {
+    "claimlib.commands.advise": "Advice GroupAdvice advise",
     "claimlib.commands.bulk_reply": "BulkReply",
     "claimlib.commands.check": "Problem check",
     "claimlib.commands.describe": "Description describe",

@@ -152,7 +152,7 @@ show(figure, "02_delivery_counts")
 
 # COMMAND ----------
 
-series = pending_over_time(store, stalled_ms)
+series = frame_of(pending_over_time(store, stalled_ms))
 series = series.groupBy("landing_ms", owner).agg(
     F.sum("pending").alias("pending"), F.sum("stalled").alias("stalled")
 )

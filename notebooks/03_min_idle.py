@@ -27,8 +27,8 @@
 from matplotlib.figure import Figure
 from pyspark.sql import functions as F
 
-from claimlib import Store, claims_by_min_idle, compare_min_idles, open_session, pending_over_time
-from claimlib import format_duration_ms, parse_duration_ms, parse_instant_ms
+from claimlib import Store, advise, claims_by_min_idle, compare_min_idles, frame_of, open_session
+from claimlib import format_duration_ms, parse_duration_ms, parse_instant_ms, pending_over_time
 from claimlib.notebook import sample_place, show, show_rows, widget_values, write_series
 
 spark = open_session()  # the session that is there; where there is none, a local one
@@ -73,14 +73,14 @@ print("the store:", store.where)
 # COMMAND ----------
 
 claimed = claims_by_min_idle(store, min_idles_ms)
-table = compare_min_idles(claimed, min_idles_ms).toPandas()
+table = frame_of(compare_min_idles(claimed, min_idles_ms)).toPandas()
 table["min_idle"] = table["min_idle_ms"].map(format_duration_ms)
 done_twice = (table["acknowledged"] / table["claimed"]).map("{:.0%}".format)
 table["done_twice"] = done_twice.replace("nan%", "-")  # of nothing
 table["median_wait"] = (table["wait_ms"] / 60_000).map("{:.0f} min".format).replace("nan min", "-")
 outcomes = ["acknowledged", "deleted", "taken_over", "still_pending", "unknown"]
 shown = ["claimed", *outcomes, "done_twice", "median_wait"]
-if pending_over_time(store).isEmpty():
+if pending_over_time(store).is_empty():
     print("The store has no finished snapshot with a time, so there is nothing to show over time.")
 else:
     print(table.set_index("min_idle")[shown].to_string())
@@ -141,6 +141,21 @@ else:
 # COMMAND ----------
 
 # MAGIC %md
+# MAGIC ## One value per group
+# MAGIC
+# MAGIC `advise` recommends for each group the smallest value with which at most 10 % of the claimed entries would
+# MAGIC have been done twice, as `claimlib advise` does.
+
+# COMMAND ----------
+
+for group in advise(store, min_idles_ms).groups if table["claimed"].any() else ():
+    best = group.recommended
+    value = "none of these values" if best is None else format_duration_ms(best["min_idle_ms"])
+    print(group.stream, group.consumer_group, "min-idle:", value)
+
+# COMMAND ----------
+
+# MAGIC %md
 # MAGIC ## Whose work?
 # MAGIC
 # MAGIC One value does not fit all: where one consumer is slower than others, `--only-from`, or a policy with
@@ -150,7 +165,7 @@ else:
 # COMMAND ----------
 
 at = min(min_idles_ms, key=lambda ms: abs(ms - 15 * 60_000))
-by_owner = claimed.where(F.col("min_idle_ms") == at).groupBy("stream", "from_consumer").agg(
+by_owner = frame_of(claimed).where(F.col("min_idle_ms") == at).groupBy("stream", "from_consumer").agg(
     F.count("*").alias("claimed"), F.count_if(F.col("outcome") == "acknowledged").alias("done_twice")
 )
 print("min-idle", format_duration_ms(at))

@@ -18,6 +18,7 @@ for _name in (
     "history",
     "entry",
     "report",
+    "advise",
     "doctor",
     "demo",
 ):

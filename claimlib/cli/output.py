@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.cells import cell_len
@@ -23,6 +24,9 @@ from claimlib.report.model import (
 from claimlib.report.render import Shown, columns_of, record_lines, table_of, wrapped
 from claimlib.terminal import one_line
 
+if TYPE_CHECKING:
+    from claimlib.report.run_report import Section
+
 
 def show(report: Report, view: View) -> None:
     """Print a report; a table that does not go to a terminal is plain text of any width.
@@ -37,6 +41,18 @@ def show(report: Report, view: View) -> None:
         _show_table(report if wanted is None else with_columns(report, wanted), wanted is not None)
     else:
         _show_records(report if view.wanted is None else with_names(report, view.wanted), view)
+
+
+def show_sections(main: Report, parts: Sequence[Section], view: View) -> None:
+    """Print a report of several tables.  The first table shows the first part, if that has rows.
+
+    Programs get the document or the records of the whole report.
+    """
+    show(main, view)
+    if view.output is Output.TABLE and view.columns is None:
+        for section in parts[1 if main.rows else 0 :]:
+            terminal.out("")
+            show(section.table, view)
 
 
 def _show_records(report: Report, view: View) -> None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from claimlib import terminal
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
-from claimlib.cli.options import Output, StoreArgument, View, argument
+from claimlib.cli.options import StoreArgument, View, argument
 from claimlib.config.sections import Option, OptionGroup
 from claimlib.errors import RequestError
 from claimlib.times import parse_duration_ms
-
-if TYPE_CHECKING:
-    from claimlib.report.model import Report
-    from claimlib.report.run_report import Section
 
 
 @command("report ./store xautoclaim:nightly-1 --html report.html")
@@ -86,6 +81,7 @@ def _report_run(
     common: Common,
     view: View,
 ) -> None:
+    from claimlib.cli.output import show_sections
     from claimlib.commands.run_report import find_reported, run_report
     from claimlib.report.run_report import full_report_of_run, sections
 
@@ -98,7 +94,7 @@ def _report_run(
     look = partial(find_reported, run=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         reported = run_report(opened, run)
-    _show(full_report_of_run(reported), sections(reported), view)  # refuses unknown columns
+    show_sections(full_report_of_run(reported), sections(reported), view)  # refuses unknown columns
     if html is not None:
         with _writing("html", html):
             write_html(as_html(reported), html)
@@ -110,6 +106,7 @@ def _report_run(
 def _report_period(
     store: str, since_ms: int, html: Path | None, common: Common, view: View
 ) -> None:
+    from claimlib.cli.output import show_sections
     from claimlib.commands.period_report import period_report
     from claimlib.report.period_report import report_of_period, sections
     from claimlib.runs.rollforward import wall_ms
@@ -120,21 +117,10 @@ def _report_period(
     now_ms = wall_ms()
     with opened_store(store, common.settings(), common) as (opened, _):
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
-    _show(report_of_period(reported), sections(reported), view)
+    show_sections(report_of_period(reported), sections(reported), view)
     if html is not None:
         with _writing("html", html):
             write_html(period_as_html(reported), html)
-
-
-def _show(main: Report, parts: Sequence[Section], view: View) -> None:
-    """Print a report.  The first table shows the first part, if that has rows."""
-    from claimlib.cli.output import show
-
-    show(main, view)
-    if view.output is Output.TABLE and view.columns is None:
-        for section in parts[1 if main.rows else 0 :]:
-            terminal.out("")
-            show(section.table, view)
 
 
 @contextmanager

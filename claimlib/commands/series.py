@@ -4,49 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
+from claimlib.engine.relation import Relation
 from claimlib.plans import snapshots
 from claimlib.store.tables import Store
 
 
-def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> DataFrame:
+def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Relation:
     """Return how many entries each consumer owned at each finished snapshot or import.
 
     One row per snapshot, group and consumer: landing_ms (the time of the snapshot, ms since the
     epoch), stream, consumer_group, consumer, `pending` and `stalled`.  A group without pending
-    entries has one row, whose consumer is null.  Spark computes the rows.
+    entries has one row, whose consumer is None.
 
     Args:
         stalled_ms: how long an entry must have been idle to count as stalled.
     """
-    read = snapshots.readings(store.read("journal"), store.read("runs"))
-    return snapshots.over_time(store.read("pel_snapshots"), read, stalled_ms)
+    read = snapshots.readings(store.relation("journal"), store.relation("runs"))
+    return snapshots.over_time(store.relation("pel_snapshots"), read, stalled_ms)
 
 
-def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> DataFrame:
+def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
     """Return which entries a sweep after each snapshot would have claimed, and what became of them.
 
     One row per minimum idle time and entry, at the first snapshot at which it was idle for longer:
     min_idle_ms, stream, consumer_group, id_ms, id_seq, from_consumer, claimed_ms, idle_ms and
-    `outcome` (`acknowledged`, `deleted`, `taken_over`, `still_pending` or `unknown`).  Spark
-    computes the rows.
+    `outcome` (`acknowledged`, `deleted`, `taken_over`, `still_pending` or `unknown`).
 
     Args:
         min_idles_ms: the minimum idle times to compare.
     """
-    journal = store.read("journal")
-    read = snapshots.readings(journal, store.read("runs"))
-    deleted = snapshots.deletions(journal, store.read("tombstones"))
-    return snapshots.claims(store.read("pel_snapshots"), read, deleted, min_idles_ms)
+    journal = store.relation("journal")
+    read = snapshots.readings(journal, store.relation("runs"))
+    deleted = snapshots.deletions(journal, store.relation("tombstones"))
+    return snapshots.claims(store.relation("pel_snapshots"), read, deleted, min_idles_ms)
 
 
-def compare_min_idles(claims: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
+def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation:
     """Return one row per minimum idle time, the shortest first.
 
     Columns: min_idle_ms, `claimed`, the number of claims with each outcome, and wait_ms.  wait_ms
-    is the median idle time of the claims that were neither acknowledged nor deleted, or null if
+    is the median idle time of the claims that were neither acknowledged nor deleted, or None if
     there are none.
 
     Args:

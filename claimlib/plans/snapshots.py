@@ -1,197 +1,236 @@
-"""The series of snapshots: who had what pending when, and what a claim would have taken.
+"""State what the series of snapshots shows: owners over time, and what claims would have taken.
 
-A snapshot keeps the PELs as it read them (`pel_snapshots`), and the journal keeps which groups it
-read, when, and how far each had been delivered.  An entry that a later snapshot of its group no
-longer has, although the group was delivered beyond it, has left the PEL.  It counts as deleted if a
-run of the store removed it, because its stream entry no longer existed.  It counts as unknown if
-another stream replaced its stream.  Else it was acknowledged.  Two other things look the same and
-are rare: a claim on the server that found the entry deleted from its stream, and a group that was
-destroyed and made again.
+A snapshot keeps the pending entries that it read (`pel_snapshots`).  The journal keeps which groups
+it read, when, and their last delivered ids.  An entry that the next snapshot of its group no longer
+has, although its id is not larger than the group's last delivered id, has left the PEL:
+
+- It was deleted if a run of the store removed it, because its stream entry no longer existed.
+- The reason is unknown if another stream replaced its stream.
+- Otherwise it was acknowledged.  Two rare events look the same: a claim on the server that found
+  the entry deleted from its stream, and a group that was destroyed and created again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.window import Window
-
-from claimlib.plans.keys import ENTRY, GROUP, id_at_most
+from claimlib.engine.relation import Relation
+from claimlib.plans.journal_rows import applied, of_kinds
+from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most
+from claimlib.schema import Kind
 
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
 """What became of a claimed entry: see `claims`."""
 _LAST_IDS = ("last_delivered_ms", "last_delivered_seq")
+_NEXT = ("next_at_ms", *(f"next_{name}" for name in _LAST_IDS), "next_is_replaced")
 
 
-def readings(journal: DataFrame, runs: DataFrame) -> DataFrame:
-    """Return one row per group of each finished snapshot or import that read it: `landing`, stream,
-    consumer_group, `landing_ms` (the instant of the first group of that landing), `at_ms` (that of
-    this group), and of the group's next reading `next_at_ms`, `next_last_delivered_ms` and
-    `next_last_delivered_seq` (null if it has none) and `next_is_replaced` (whether the group or its
-    stream was removed or made again after this reading).
+def readings(journal: Relation, runs: Relation) -> Relation:
+    """Return one row per group and finished snapshot or import that read it.
 
-    What nobody finished, or gave up, is left out, and so is a group without an instant.
+    Columns: `landing`, stream, consumer_group, run_seq, `landing_ms` (the time of the first group
+    of that landing), `at_ms` (the time of this group), and of the group's next reading
+    `next_at_ms`, `next_last_delivered_ms` and `next_last_delivered_seq` (None if there is none).
+    `next_is_replaced` is true if the group or its stream was removed or created again after this
+    reading.  Groups whose time is unknown have no row.
     """
-    finished = runs.where(F.col("counts")["abandoned"].isNull()).select("run_seq")
-    landings = (
-        journal.where("kind = 'run' AND landing IS NOT NULL")
-        .select("run_seq", "landing")
-        .join(finished, on="run_seq", how="left_semi")
+    finished = runs.where("counts['abandoned'] IS NULL").select("run_seq")
+    landings = journal.where(f"{of_kinds(Kind.RUN)} AND landing IS NOT NULL").sql(
+        "SELECT run_seq AS landing_run, landing FROM {this} AS this"
+        " LEFT SEMI JOIN {finished} AS finished USING (run_seq)",
+        finished=finished,
     )
-    is_reading = "kind = 'group' AND at_ms IS NOT NULL"
-    seen = journal.where(f"{is_reading} OR kind = 'group_removed'")
-    later = Window.partitionBy(*GROUP).orderBy("run_seq").rowsBetween(1, Window.unboundedFollowing)
-    removed_by = F.min(F.expr("CASE WHEN kind = 'group_removed' THEN run_seq END")).over(later)
-    groups = (
-        seen.withColumn("removed_by", removed_by)
-        .where(is_reading)
-        .select("run_seq", *GROUP, "at_ms", *_LAST_IDS, "removed_by")
+    streams = journal.where(of_kinds(Kind.STREAM)).select(
+        "run_seq AS stream_run", "stream AS name", "entries_added", "reason"
     )
-    streams = journal.where("kind = 'stream'").select(
-        "run_seq", "stream", "entries_added", F.col("reason").isNotNull().alias("is_replaced")
+    is_reading = f"{of_kinds(Kind.GROUP)} AND at_ms IS NOT NULL"
+    is_removal = of_kinds(Kind.GROUP_REMOVED)
+    groups = journal.where(f"({is_reading}) OR {is_removal}").sql(
+        f"""
+        SELECT * FROM (
+            SELECT kind, run_seq, {GROUP_SQL}, at_ms, {", ".join(_LAST_IDS)},
+                min(CASE WHEN {is_removal} THEN run_seq END) OVER (
+                    PARTITION BY {GROUP_SQL} ORDER BY run_seq
+                    ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+                ) AS removed_by
+            FROM {{this}} AS this
+        ) AS seen
+        WHERE {is_reading}
+        """
     )
-    in_time = Window.partitionBy(*GROUP).orderBy("at_ms", "run_seq")
+    in_time = f"OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq)"
     # Snapshots of earlier versions of claimlib did not compare the counters, so fewer added entries
     # also count as a replacement.
-    has_fewer = F.lead("entries_added").over(in_time) < F.col("entries_added")
-    was_removed = F.col("removed_by") <= F.coalesce(
-        F.lead("run_seq").over(in_time), F.col("removed_by")
+    signs = (
+        f"lead(reason IS NOT NULL) {in_time}",
+        f"lead(entries_added) {in_time} < entries_added",
+        f"removed_by <= coalesce(lead(run_seq) {in_time}, removed_by)",
     )
-    signs = (F.lead("is_replaced").over(in_time), has_fewer, was_removed)
-    is_replaced = reduce(or_, (F.coalesce(sign, F.lit(False)) for sign in signs))
-    with_streams = groups.join(streams, on=["run_seq", "stream"], how="left")
-    return with_streams.join(landings, on="run_seq").select(
-        "landing",
-        *GROUP,
-        F.min("at_ms").over(Window.partitionBy("landing")).alias("landing_ms"),
-        "at_ms",
-        *(F.lead(name).over(in_time).alias(f"next_{name}") for name in ("at_ms", *_LAST_IDS)),
-        is_replaced.alias("next_is_replaced"),
+    following = ", ".join(
+        f"lead({name}) {in_time} AS next_{name}" for name in ("at_ms", *_LAST_IDS)
+    )
+    return groups.sql(
+        f"""
+        SELECT landing, {GROUP_SQL}, run_seq,
+            min(at_ms) OVER (PARTITION BY landing) AS landing_ms, at_ms, {following},
+            {" OR ".join(f"coalesce({sign}, false)" for sign in signs)} AS next_is_replaced
+        FROM {{this}} AS groups
+        JOIN {{landings}} AS landings ON run_seq = landing_run
+        LEFT JOIN {{streams}} AS streams ON run_seq = stream_run AND stream = name
+        """,
+        landings=landings,
+        streams=streams,
     )
 
 
-def deletions(journal: DataFrame, tombstones: DataFrame) -> DataFrame:
-    """Return one row per entry that a run removed from a PEL because its stream no longer had it:
-    stream, consumer_group, id_ms, id_seq.
+def deletions(journal: Relation, tombstones: Relation) -> Relation:
+    """Return one row per entry that a run removed because its stream no longer had it.
+
+    Columns: stream, consumer_group, id_ms, id_seq.
 
     Args:
         journal, tombstones: the tables.  Old rows of either may have been deleted.
     """
-    key = ["run_seq", *ENTRY]
-    decided = journal.where("kind = 'deleted'").select(*key)
-    lost = journal.where("kind = 'lost'").select(*key)
-    kept = decided.join(lost, on=key, how="left_anti")
-    return kept.union(tombstones.select(*key)).select(*ENTRY).distinct()
+    lost = journal.where(of_kinds(Kind.LOST))
+    return applied(journal.where(of_kinds(Kind.DELETED)), lost).sql(
+        f"""
+        SELECT {ENTRY_SQL} FROM {{this}} AS this
+        UNION SELECT {ENTRY_SQL} FROM {{tombstones}} AS tombstones
+        """,
+        tombstones=tombstones,
+    )
 
 
-def over_time(pel: DataFrame, read: DataFrame, stalled_ms: int) -> DataFrame:
-    """Return one row per landing, group and consumer that owns entries of it (a group that has none
-    pending has one row, of no consumer): landing_ms, stream, consumer_group, consumer, `pending`,
-    `stalled` (idle for so long, or longer).
+def over_time(pel: Relation, read: Relation, stalled_ms: int) -> Relation:
+    """Return one row per landing, group and consumer that owned entries then.
+
+    A group without pending entries has one row, whose consumer is None.  Columns: landing_ms,
+    stream, consumer_group, consumer, `pending` and `stalled` (the number of entries, and of those
+    that were idle for `stalled_ms` or longer).
 
     Args:
         pel: rows of `pel_snapshots`.
         read: `readings`.
     """
-    rows = pel.select("landing", *ENTRY, "consumer", "delivery_time_ms")
-    idle_ms = F.try_subtract("at_ms", "delivery_time_ms")
-    return (
-        read.join(rows, on=["landing", *GROUP], how="left")
-        .groupBy("landing_ms", *GROUP, "consumer")
-        .agg(
-            F.count("id_ms").alias("pending"),
-            F.count_if(idle_ms >= stalled_ms).alias("stalled"),
-        )
+    return read.sql(
+        f"""
+        SELECT landing_ms, {GROUP_SQL}, consumer, count(id_ms) AS pending,
+            count_if(try_subtract(at_ms, delivery_time_ms) >= {stalled_ms:d}L) AS stalled
+        FROM {{this}} AS this LEFT JOIN {{pel}} AS pel USING (landing, {GROUP_SQL})
+        GROUP BY landing_ms, {GROUP_SQL}, consumer
+        """,
+        pel=pel.select("landing", ENTRY_SQL, "consumer", "delivery_time_ms"),
     )
 
 
 def claims(
-    pel: DataFrame, read: DataFrame, deleted: DataFrame, min_idles_ms: Sequence[int]
-) -> DataFrame:
-    """Return what a sweep right after each snapshot would have claimed, had it been the first one
-    to touch the entry: one row per min-idle and entry that was idle for longer at some reading of
-    its group.
+    pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
+) -> Relation:
+    """Return what a sweep right after each snapshot would have claimed, if no earlier sweep had.
 
-    Columns: `min_idle_ms`, the entry's key, `from_consumer` (its owner then), `claimed_ms` (the
-    instant of that reading), `idle_ms` (how long it had been idle then) and `outcome`, what
-    really became of it: `acknowledged` (it left the PEL, and was never seen with another owner:
-    the claim would have had its work done twice), `deleted` (a run removed it, because its stream
-    no longer had it), `taken_over` (another consumer owned it when it was seen last: a claim would
-    have come sooner), `still_pending` (as often as the group was read) or `unknown` (it is gone,
-    and either the group's last delivered id was smaller when it was read again, or the group or its
-    stream was removed or made again).
+    One row per minimum idle time and entry that was idle for longer at a reading of its group.
+    Columns: `min_idle_ms`, the key of the entry, `from_consumer` (its owner then), `claimed_ms`
+    (the time of that reading), `idle_ms` (its idle time then) and `outcome`:
+
+    - `acknowledged`: it left the PEL, and its last known owner was `from_consumer`.  After a claim
+      its work would have been done twice.
+    - `deleted`: a run removed it, because its stream no longer had it.
+    - `taken_over`: its last known owner was another consumer.  A claim would have come sooner.
+    - `still_pending`: the last reading of its group still had it.
+    - `unknown`: it is gone.  The group's last delivered id was smaller at the next reading, or the
+      group or its stream was removed or created again.
 
     Args:
         pel: rows of `pel_snapshots`.
         read: `readings`.
         deleted: `deletions`.
-        min_idles_ms: the values to compare.
+        min_idles_ms: the values to compare, at least one.
     """
-    rows = pel.select("landing", *ENTRY, "consumer", "delivery_time_ms").join(
-        read, on=["landing", *GROUP]
+    in_time = f"OVER (PARTITION BY {ENTRY_SQL} ORDER BY at_ms, run_seq ROWS BETWEEN UNBOUNDED"
+    last = ", ".join(
+        f"last_value({name}) {in_time} PRECEDING AND UNBOUNDED FOLLOWING) AS last_{name}"
+        for name in ("consumer", *_NEXT)
     )
-    rows = rows.withColumn("idle_ms", F.try_subtract("at_ms", "delivery_time_ms"))
-    after = [f"next_{name}" for name in ("at_ms", *_LAST_IDS, "is_replaced")]
-    last = rows.groupBy(*ENTRY).agg(
-        F.max_by(F.struct(F.col("consumer").alias("last_consumer"), *after), "at_ms").alias("last")
+    seen = pel.sql(
+        f"""
+        SELECT *, max(idle_ms) {in_time} PRECEDING AND 1 PRECEDING) AS idle_before_ms, {last}
+        FROM (
+            SELECT {ENTRY_SQL}, consumer, at_ms, run_seq, {", ".join(_NEXT)},
+                try_subtract(at_ms, delivery_time_ms) AS idle_ms
+            FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
+        ) AS seen
+        """,
+        read=read,
     )
-    firsts = (
-        rows.select("*", _each(min_idles_ms))
-        .where(F.col("idle_ms") > F.col("min_idle_ms"))
-        .groupBy("min_idle_ms", *ENTRY)
-        .agg(F.min_by(F.struct("consumer", "at_ms", "idle_ms"), "at_ms").alias("first"))
+    was_delivered = id_at_most(
+        "id_ms", "id_seq", "last_next_last_delivered_ms", "last_next_last_delivered_seq"
     )
-    was_delivered = F.expr(
-        id_at_most("id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq")
-    )
-    outcome = (
-        F.when(~F.col("last_consumer").eqNullSafe(F.col("from_consumer")), "taken_over")
-        .when(F.col("next_at_ms").isNull() & ~F.col("next_is_replaced"), "still_pending")
-        .when(F.col("is_deleted"), "deleted")
-        .when(F.col("next_is_replaced"), "unknown")
-        .when(was_delivered, "acknowledged")
-        .otherwise("unknown")
-    )
-    return (
-        firsts.join(last.select(*ENTRY, "last.*"), on=list(ENTRY))
-        .join(deleted.withColumn("is_deleted", F.lit(True)), on=list(ENTRY), how="left")
-        .select(
-            "min_idle_ms",
-            *ENTRY,
-            *(*after, "last_consumer", "is_deleted"),
-            F.col("first.consumer").alias("from_consumer"),
-            F.col("first.at_ms").alias("claimed_ms"),
-            F.col("first.idle_ms").alias("idle_ms"),
-        )
-        .withColumn("outcome", outcome)
-        .drop(*after, "last_consumer", "is_deleted")
+    return seen.sql(
+        f"""
+        SELECT min_idle_ms, {ENTRY_SQL}, consumer AS from_consumer, at_ms AS claimed_ms, idle_ms,
+            CASE WHEN NOT (last_consumer <=> consumer) THEN 'taken_over'
+                WHEN last_next_at_ms IS NULL AND NOT last_next_is_replaced THEN 'still_pending'
+                WHEN is_deleted THEN 'deleted'
+                WHEN last_next_is_replaced THEN 'unknown'
+                WHEN {was_delivered} THEN 'acknowledged'
+                ELSE 'unknown' END AS outcome
+        FROM {{this}} AS seen
+        JOIN ({_each(min_idles_ms)}) AS compared
+            ON idle_ms > min_idle_ms AND coalesce(idle_before_ms <= min_idle_ms, true)
+        LEFT JOIN (SELECT *, true AS is_deleted FROM {{deleted}} AS deleted) AS removed
+            USING ({ENTRY_SQL})
+        """,
+        deleted=deleted,
     )
 
 
-def choices(claimed: DataFrame, min_idles_ms: Sequence[int]) -> DataFrame:
-    """Return one row per min-idle, the smallest first: `claimed`, how many of these had each of the
-    `OUTCOMES`, and `wait_ms`, how long those that were neither acknowledged nor deleted had been
-    idle when they were claimed (the median; null: there are none).
+def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
+    """Return one row per minimum idle time, the smallest first: `min_idle_ms` and the columns of
+    `choices_by_group`.
 
     Args:
         claimed: `claims`.
         min_idles_ms: the values, with a row also where nothing would have been claimed.
     """
-    values = claimed.sparkSession.range(1).select(_each(min_idles_ms))
-    waited = F.when(~F.col("outcome").isin("acknowledged", "deleted"), F.col("idle_ms"))
-    counted = claimed.groupBy("min_idle_ms").agg(
-        F.count("*").alias("claimed"),
-        *(F.count_if(F.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
-        F.percentile_approx(waited, 0.5).alias("wait_ms"),
+    counts = ("claimed", *OUTCOMES)
+    known = ", ".join(f"coalesce({name}, 0L) AS {name}" for name in counts)
+    return claimed.sql(
+        f"""
+        SELECT min_idle_ms, {known}, wait_ms FROM ({_each(min_idles_ms)}) AS compared
+        LEFT JOIN (
+            SELECT min_idle_ms, {_COUNTS} FROM {{this}} AS this GROUP BY min_idle_ms
+        ) AS counted USING (min_idle_ms)
+        """
+    ).order_by("min_idle_ms")
+
+
+def choices_by_group(claimed: Relation) -> Relation:
+    """Return one row per group and minimum idle time for which an entry would have been claimed,
+    and one row per such value for all groups together, whose stream and consumer_group are None.
+
+    Columns: stream, consumer_group, `min_idle_ms`, `claimed` (the number of claims), the number of
+    claims with each of the `OUTCOMES`, and `wait_ms`.  This is the median idle time of the claims
+    that were neither acknowledged nor deleted; None if there are none.
+
+    Args:
+        claimed: `claims`.
+    """
+    key = f"{GROUP_SQL}, min_idle_ms"
+    sets = f"GROUPING SETS (({key}), (min_idle_ms))"
+    return claimed.sql(f"SELECT {key}, {_COUNTS} FROM {{this}} AS this GROUP BY {sets}")
+
+
+_WAITED = "CASE WHEN outcome NOT IN ('acknowledged', 'deleted') THEN idle_ms END"
+_COUNTS = ", ".join(
+    (
+        "count(*) AS claimed",
+        *(f"count_if(outcome = '{outcome}') AS {outcome}" for outcome in OUTCOMES),
+        f"percentile_disc(0.5) WITHIN GROUP (ORDER BY {_WAITED}) AS wait_ms",
     )
-    joined = values.join(counted, on="min_idle_ms", how="left")
-    return joined.fillna(0, ["claimed", *OUTCOMES]).orderBy("min_idle_ms")
+)
 
 
-def _each(min_idles_ms: Sequence[int]) -> Column:
-    """Return a row for each value."""
-    values = (F.lit(min_idle_ms).cast("BIGINT") for min_idle_ms in min_idles_ms)
-    return F.explode(F.array(*values)).alias("min_idle_ms")
+def _each(min_idles_ms: Sequence[int]) -> str:
+    """Return a SELECT of one row per value."""
+    selects = (f"SELECT {value:d}L AS min_idle_ms" for value in sorted(set(min_idles_ms)))
+    return " UNION ALL ".join(selects)

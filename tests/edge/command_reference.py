@@ -32,6 +32,7 @@ GUIDES = {
     "runs": "looking.md",
     "entry": "looking.md",
     "report": "reports.md",
+    "advise": "reports.md",
     "abandon": "runs.md",
     "doctor": "looking.md",
     "demo": "../README.md#try-it",

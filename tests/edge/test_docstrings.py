@@ -30,7 +30,7 @@ EXAMPLES = {
 WITHOUT = {
     *(name for name in PUBLIC if name.endswith("Error")),
     *re.findall(r"-> (?:tuple\[)?(\w+)", FILE.read_text(encoding="utf-8")),
-    *("NamedStreams", "Policy", "Progress", "__version__"),
+    *("GroupAdvice", "NamedStreams", "Policy", "Progress", "__version__"),
     *("rescue", "writeback"),  # they write to a server: docs/python.md shows them
     "register_redis_sources",  # it needs a Spark session: docs/spark.md shows it
 }

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
+from claimlib.commands import advise
+from claimlib.commands.advise import Advice, GroupAdvice
 from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.check import Problem
 from claimlib.commands.describe import Description
@@ -47,6 +49,7 @@ from claimlib.report import (
     sweep,
     xpending,
 )
+from claimlib.report.advise import report_of_advice
 from claimlib.report.model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
@@ -399,6 +402,13 @@ def of_period_report():
     return period_report.report_of_period(report), "runs"
 
 
+def of_advice():
+    choice = dict.fromkeys(("min_idle_ms", *advise.COUNTS, "wait_ms"), 1)
+    groups = [GroupAdvice(*names, [choice], None) for names in ((None, None), ("s", "g"))]
+    advice = Advice("s", 2, 0, 1, 0.5, groups[0], groups[1:], 1)
+    return report_of_advice(advice), "groups"
+
+
 WITH_ROWS = (
     of_reply,
     of_bulk,
@@ -411,6 +421,7 @@ WITH_ROWS = (
     of_check,
     of_run_report,
     of_period_report,
+    of_advice,
 )
 
 

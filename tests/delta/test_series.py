@@ -1,17 +1,21 @@
-"""What the series of snapshots says, on literal frames; and the sample series beside real ones."""
+"""What the series of snapshots shows: on literal rows, and on the sample beside real snapshots."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from claimlib.commands.advise import COUNTS, advise
+from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.demo.series import instants, keyspace_at, write_series
-from claimlib.engine.spark import frame_of
+from claimlib.engine.embedded import EmbeddedEngine
+from claimlib.engine.relation import Relation, Rows
+from claimlib.errors import RequestError
 from claimlib.live.batches import (
     Batch,
     ConsumerRow,
@@ -25,7 +29,17 @@ from claimlib.live.batches import (
     SourceOpened,
     StreamDone,
 )
-from claimlib.plans.snapshots import OUTCOMES, choices, claims, deletions, over_time, readings
+from claimlib.local_rows import arrow_table
+from claimlib.plans.differences import Scope
+from claimlib.plans.snapshots import (
+    OUTCOMES,
+    choices,
+    choices_by_group,
+    claims,
+    deletions,
+    over_time,
+    readings,
+)
 from claimlib.plans.xpending import idle_entries
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
@@ -33,8 +47,10 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingEntry, RemovalLimits
 from claimlib.semantics.words import Keyspace
 from claimlib.store.tables import Store
+from tests.delta.own_rows import Opener
 
 MINUTE = 60_000
+HOUR = 60 * MINUTE
 NOW_MS = 1_767_268_800_000
 PEL = [
     *("landing", "stream", "consumer_group", "id_ms", "id_seq"),
@@ -45,9 +61,8 @@ OF_STREAM = ["entries_added", "reason"]
 LAST = ["last_delivered_ms", "last_delivered_seq"]
 
 
-def frame(spark: SparkSession, table: str, columns: list[str], rows: list[tuple]) -> DataFrame:
-    struct = TABLES[table].struct
-    return spark.createDataFrame(rows, type(struct)([struct[column] for column in columns]))
+def relation(table: str, columns: list[str], rows: list[tuple]) -> Relation:
+    return Relation(EmbeddedEngine(), Rows(arrow_table(rows, TABLES[table].arrow_schema(columns))))
 
 
 def group_row(run_seq: int, at: int, *, group: str = "g", last: tuple[int, int] = (99, 0)) -> tuple:
@@ -64,7 +79,7 @@ def stream_row(run_seq: int, added: int, reason: str | None = None) -> tuple:
 
 
 @pytest.fixture(scope="module")
-def read(spark: SparkSession) -> DataFrame:
+def read() -> Relation:
     """Four readings of group g at 0, 10, 20 and 30 minutes; of group h the first two, and at 20
     another one of the same name.  Run 5 was given up, 6 is not finished, 7 is a sweep."""
     journal = [
@@ -78,13 +93,13 @@ def read(spark: SparkSession) -> DataFrame:
     ]
     runs = [(n, {ABANDONED: 1} if n == 5 else {"groups": 2}) for n in (1, 2, 3, 4, 5, 7)]
     return readings(
-        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
-        frame(spark, "runs", ["run_seq", "counts"], runs),
+        relation("journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
+        relation("runs", ["run_seq", "counts"], runs),
     )
 
 
 def test_a_reading_knows_the_next_one_of_its_group_and_only_finished_runs_count(read):
-    rows = read.orderBy("consumer_group", "at_ms").collect()
+    rows = read.order_by("consumer_group", "at_ms").collect()
     in_minutes = lambda ms: None if ms is None else ms // MINUTE  # noqa: E731
     assert [
         (
@@ -113,7 +128,7 @@ def seen(entry: int, landings: str, *owners: str | None, since: int = 0, group: 
 
 
 @pytest.fixture(scope="module")
-def pel(spark: SparkSession) -> DataFrame:
+def pel() -> Relation:
     rows = [
         *seen(1, "123", "slow", "slow", "slow"),  # acknowledged between 20 and 30
         *seen(2, "1234", "dead", "dead", "dead", "dead"),
@@ -126,11 +141,11 @@ def pel(spark: SparkSession) -> DataFrame:
         *seen(1, "5", "given up"),
         *seen(1, "6", "not finished"),
     ]
-    return frame(spark, "pel_snapshots", PEL, rows)
+    return relation("pel_snapshots", PEL, rows)
 
 
 @pytest.fixture(scope="module")
-def gone(spark: SparkSession) -> DataFrame:
+def gone() -> Relation:
     """Entry 7 was deleted by a run, as the journal says, and 70 as a tombstone says; the deletion
     of entry 1 was lost to another writer."""
     key = ["run_seq", "kind", "stream", "consumer_group", "id_ms", "id_seq"]
@@ -138,8 +153,8 @@ def gone(spark: SparkSession) -> DataFrame:
     journal = [(run, kind, "s", "g", id_, 0) for run, kind, id_ in rows]
     tombstone = ["run_seq", "stream", "consumer_group", "id_ms", "id_seq"]
     return deletions(
-        frame(spark, "journal", key, journal),
-        frame(spark, "tombstones", tombstone, [(3, "s", "g", 70, 0)]),
+        relation("journal", key, journal),
+        relation("tombstones", tombstone, [(3, "s", "g", 70, 0)]),
     )
 
 
@@ -148,7 +163,7 @@ def test_what_a_run_deleted_is_told_by_the_journal_and_the_tombstones(gone):
 
 
 @pytest.mark.parametrize("by", ["reason", "fewer entries added"])
-def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(spark, by):
+def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(by):
     reason, added = ("made again", 150) if by == "reason" else (None, 50)
     journal = [
         *(run_row(n, f"l{n}") for n in (1, 2, 3)),
@@ -157,17 +172,17 @@ def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(spark,
         stream_row(3, added, reason),
     ]
     read = readings(
-        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
-        frame(spark, "runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
+        relation("journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
+        relation("runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
     )
     rows = [*seen(1, "12", "slow", "slow"), *seen(2, "1", "slow")]
-    none = frame(spark, "tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
-    claimed = claims(frame(spark, "pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    none = relation("tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
+    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
     assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
 
 
 @pytest.mark.parametrize("removed_by", [2, 3])
-def test_of_a_group_that_was_removed_nobody_knows_who_acknowledged(spark, removed_by):
+def test_of_a_group_that_was_removed_nobody_knows_who_acknowledged(removed_by):
     """Also if it was made again with a larger last id, or was never read again."""
     removed = (removed_by, str(Kind.GROUP_REMOVED), "s", "g", *[None] * 6)
     readings_of = (1, 3) if removed_by == 2 else (1, 2)
@@ -177,13 +192,13 @@ def test_of_a_group_that_was_removed_nobody_knows_who_acknowledged(spark, remove
         removed,
     ]
     read = readings(
-        frame(spark, "journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
-        frame(spark, "runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
+        relation("journal", [*READ, *LAST, "landing", *OF_STREAM], journal),
+        relation("runs", ["run_seq", "counts"], [(n, {"groups": 1}) for n in (1, 2, 3)]),
     )
     landings = "1" if removed_by == 2 else "12"
     rows = seen(1, landings, *["slow" for _ in landings], since=-10)
-    none = frame(spark, "tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
-    claimed = claims(frame(spark, "pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    none = relation("tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
+    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
     assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
 
 
@@ -283,14 +298,19 @@ def batches(keyspace: Keyspace, at_ms: int) -> Iterator[Batch]:
     yield SourceDone(Counts(streams=len(keyspace)))
 
 
-def content(rows: DataFrame, *columns: str) -> set[tuple]:
-    return set(map(tuple, rows.select(*columns).collect()))
+def content(rows: Relation, *columns: str) -> set[tuple]:
+    return {tuple(row.values()) for row in rows.select(*columns).collect()}
 
 
 @pytest.fixture(scope="module")
-def sample(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def sample_folder(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(empty_store, tmp_path_factory.mktemp("sample") / "store")
+
+
+@pytest.fixture(scope="module")
+def sample(open_store: Opener, sample_folder: Path) -> Store:
     """A store with the sample series."""
-    made = Store.init(spark, str(tmp_path_factory.mktemp("sample") / "store"))
+    made = open_store(sample_folder)
     write_series(made, NOW_MS)
     return made
 
@@ -301,16 +321,38 @@ def test_the_sample_series_is_what_snapshots_of_the_same_groups_leave(sample, st
     for at_ms in chosen:
         snapshot(store, request, lambda _, at_ms=at_ms: batches(keyspace_at(NOW_MS, at_ms), at_ms))
     pel_columns = [*PEL[1:], "snapshot_ms"]
-    later = F.col("snapshot_ms") >= chosen[0]
-    real = content(store.read("pel_snapshots"), *pel_columns)
-    assert content(sample.read("pel_snapshots").where(later), *pel_columns) == real
+    later = f"snapshot_ms >= {chosen[0]}"
+    real = content(store.relation("pel_snapshots"), *pel_columns)
+    assert content(sample.relation("pel_snapshots").where(later), *pel_columns) == real
     columns = ("stream", "consumer_group", "at_ms", "next_at_ms", "next_last_delivered_ms")
-    series = [readings(either.read("journal"), either.read("runs")) for either in (sample, store)]
-    last = F.col("at_ms") >= chosen[0]
+    series = [
+        readings(either.relation("journal"), either.relation("runs")) for either in (sample, store)
+    ]
+    last = f"at_ms >= {chosen[0]}"
     assert content(series[0].where(last), *columns) == content(series[1], *columns)
     for table in ("pending", "groups", "consumers"):
         columns = [column.name for column in TABLES[table].written if column.name != "run_seq"]
-        assert content(sample.read(table), *columns) == content(store.read(table), *columns), table
+        assert content(sample.relation(table), *columns) == content(
+            store.relation(table), *columns
+        ), table
+
+
+def test_spark_computes_the_same_rows(sample, sample_folder, spark):
+    values = [15 * MINUTE, 90 * MINUTE]
+    rows = []
+    for store in (sample, Store.open(spark, str(sample_folder))):
+        claimed = claims_by_min_idle(store, values)
+        rows.append(
+            [
+                sorted(map(repr, relation.collect()))
+                for relation in (
+                    *(claimed, choices_by_group(claimed)),
+                    *(compare_min_idles(claimed, values), pending_over_time(store)),
+                )
+            ]
+        )
+    assert rows[0] == rows[1]
+    assert all(rows[0])
 
 
 def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
@@ -334,9 +376,9 @@ def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
 
 def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     values = [minutes * MINUTE for minutes in (1, 15, 90, 240)]
-    read = readings(sample.read("journal"), sample.read("runs"))
-    gone = deletions(sample.read("journal"), sample.read("tombstones"))
-    rows = choices(claims(sample.read("pel_snapshots"), read, gone, values), values).collect()
+    read = readings(sample.relation("journal"), sample.relation("runs"))
+    gone = deletions(sample.relation("journal"), sample.relation("tombstones"))
+    rows = choices(claims(sample.relation("pel_snapshots"), read, gone, values), values).collect()
     chosen = {
         row["min_idle_ms"]: {outcome: row[outcome] for outcome in OUTCOMES if row[outcome]}
         for row in rows
@@ -347,13 +389,10 @@ def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     assert chosen[90 * MINUTE] == {"acknowledged": 5, "taken_over": 34, "still_pending": 27}
 
 
-HOUR = 60 * MINUTE
-
-
 def test_of_the_sample_what_notebook_2_tells_is_so(sample):
     """The twelve hours begin at midnight: an hour of them is the clock's."""
-    read = readings(sample.read("journal"), sample.read("runs"))
-    rows = over_time(sample.read("pel_snapshots"), read, HOUR).collect()
+    read = readings(sample.relation("journal"), sample.relation("runs"))
+    rows = over_time(sample.relation("pel_snapshots"), read, HOUR).collect()
     pending: dict[str, dict[float, int]] = defaultdict(dict)
     for row in rows:
         pending[row["consumer"]][(row["landing_ms"] - NOW_MS) / HOUR + 12] = row["pending"]
@@ -371,7 +410,7 @@ def test_of_the_sample_what_notebook_2_tells_is_so(sample):
 
     idle: dict[str, list[float]] = defaultdict(list)
     deliveries: Counter[str] = Counter()
-    entries = frame_of(idle_entries(*map(sample.relation, ("pending", "groups")), None))
+    entries = idle_entries(*map(sample.relation, ("pending", "groups")), None)
     for row in entries.collect():
         idle[row["consumer"]].append(row["idle_ms"] / HOUR)
         deliveries[row["consumer"]] = max(deliveries[row["consumer"]], row["delivery_count"])
@@ -381,3 +420,61 @@ def test_of_the_sample_what_notebook_2_tells_is_so(sample):
     names = ("alice", "carol", "dave")
     assert [sum(hours >= 1 for hours in idle[name]) for name in names] == [1, 0, 1]
     assert [deliveries[name] for name in names] == [15, 13, 8]
+
+
+# ------------------------------------------------------------------- advice
+
+
+def test_the_smallest_value_with_a_small_share_done_twice_is_recommended(sample):
+    advice = advise(sample)
+    assert advice.snapshots == len(instants(NOW_MS))
+    chosen = {of.stream: of.recommended["min_idle_ms"] for of in advice.groups}
+    assert chosen == {"orders": 2 * HOUR, "emails": 1.5 * HOUR}
+    for of in (*advice.groups, advice.all_groups):
+        fits = [row["acknowledged"] <= 0.1 * row["claimed"] for row in of.choices]
+        assert of.recommended == of.choices[fits.index(True)]
+
+
+def test_the_choices_of_all_groups_are_those_of_plain_python(sample):
+    advice = advise(sample, [240 * MINUTE, 15 * MINUTE])
+    for row in advice.all_groups.choices:
+        counted = {name: row[name] for name in OUTCOMES if row[name]}
+        assert counted == dict(chosen_by_hand(row["min_idle_ms"]))
+        choices = [choice for of in advice.groups for choice in of.choices]
+        parts = [of["claimed"] for of in choices if of["min_idle_ms"] == row["min_idle_ms"]]
+        assert len(parts) == 2
+        assert sum(parts) == row["claimed"]
+    assert [row["min_idle_ms"] for row in advice.all_groups.choices] == [15 * MINUTE, 4 * HOUR]
+
+
+def test_a_value_that_claims_nothing_has_a_row_and_is_not_recommended(sample):
+    (nothing,) = advise(sample, [9 * 24 * HOUR]).all_groups.choices
+    assert nothing == dict.fromkeys(COUNTS, 0) | {"min_idle_ms": 9 * 24 * HOUR, "wait_ms": None}
+    for advice in (advise(sample, [9 * 24 * HOUR]), advise(sample, [15 * MINUTE])):
+        assert advice.all_groups.recommended is None
+    assert not advise(sample, [9 * 24 * HOUR]).groups
+
+
+def test_the_advice_is_of_the_chosen_groups_and_of_the_chosen_time(sample):
+    of_emails = advise(sample, scope=Scope("emails"))
+    assert [of.stream for of in of_emails.groups] == ["emails"]
+    assert of_emails.all_groups.choices == of_emails.groups[0].choices
+    late = advise(sample, since_ms=NOW_MS - HOUR)
+    assert (late.snapshots, late.first_ms) == (5, NOW_MS - HOUR)
+    short = advise(sample, most_groups=1)
+    assert ([of.stream for of in short.groups], short.not_shown) == (["orders"], 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"scope": Scope("emailz")}, "known groups: emails / sender"),
+        ({"since_ms": NOW_MS + 1}, "has no snapshot or import of these groups"),
+        ({"min_idles_ms": []}, "at least one minimum idle time"),
+        ({"min_idles_ms": [-1]}, "must be between 0"),
+        ({"max_done_twice": 1.5}, "give a share from 0 to 1"),
+    ],
+)
+def test_advice_without_data_or_with_bad_values_is_refused(sample, options, text):
+    with pytest.raises(RequestError, match=text):
+        advise(sample, **options)

@@ -1,0 +1,162 @@
+"""Advise on the minimum idle time of claims, from the series of snapshots in a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from claimlib.commands.preconditions import check_ms
+from claimlib.commands.xpending import TABLES, read_store, refuse_unknown
+from claimlib.engine.relation import DESCENDING, Record
+from claimlib.errors import RequestError
+from claimlib.plans import snapshots as plan
+from claimlib.plans.differences import EVERYTHING, Scope
+from claimlib.plans.keys import GROUP, GROUP_SQL
+from claimlib.store.tables import Store
+
+_MINUTE_MS = 60_000
+DEFAULT_MIN_IDLES_MS = tuple(n * _MINUTE_MS for n in (1, 5, 10, 15, 30, 45, 60, 90, 120, 180, 240))
+DEFAULT_MAX_DONE_TWICE = 0.1
+DEFAULT_GROUPS = 20
+COUNTS = ("claimed", *plan.OUTCOMES)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAdvice:
+    """Hold what each minimum idle time would have claimed of one group, or of all groups.
+
+    Attributes:
+        stream, consumer_group: the spelled names; None for all groups together.
+        choices: one row per minimum idle time, the smallest first: min_idle_ms, the number of
+            entries `claimed` and of those with each outcome, and wait_ms: see
+            `plans.snapshots.choices`.
+        recommended: the row of the smallest value that claims an entry, and whose share of
+            acknowledged entries is not too large.  None if there is none.
+    """
+
+    stream: str | None
+    consumer_group: str | None
+    choices: Sequence[Record]
+    recommended: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Hold the advice on the minimum idle times of the groups of a store.
+
+    Attributes:
+        where: the location of the store.
+        snapshots: the number of snapshots and imports that the advice is based on.
+        first_ms, last_ms: the times of the first and of the last of them, ms since the epoch.
+        max_done_twice: the largest share of claimed entries that their owners may have acknowledged
+            afterwards, from 0 to 1.
+        all_groups: the advice for one value for all groups.
+        groups: the advice per group, the group with the most claims of the smallest value first.
+        not_shown: the number of further groups with claims.
+    """
+
+    where: str
+    snapshots: int
+    first_ms: int
+    last_ms: int
+    max_done_twice: float
+    all_groups: GroupAdvice
+    groups: Sequence[GroupAdvice]
+    not_shown: int
+
+
+def advise(
+    store: Store,
+    min_idles_ms: Sequence[int] = DEFAULT_MIN_IDLES_MS,
+    *,
+    scope: Scope = EVERYTHING,
+    since_ms: int = 0,
+    max_done_twice: float = DEFAULT_MAX_DONE_TWICE,
+    most_groups: int = DEFAULT_GROUPS,
+) -> Advice:
+    """Return what values of the minimum idle time would have claimed, and which to use.
+
+    Nothing is written.  Idle times and outcomes are as coarse as the series of snapshots.
+
+    Args:
+        min_idles_ms: the values to compare.
+        scope: the globs of the streams and groups.
+        since_ms: use only readings of groups since this time, ms since the epoch.
+        max_done_twice: see `Advice`.
+        most_groups: the largest number of groups to return.
+
+    Raises:
+        RequestError: there is no value, or a value is negative.  The share is not from 0 to 1.  No
+            group matches the scope, or the store has no snapshot of such a group.
+    """
+    values = sorted(set(min_idles_ms))
+    check_ms(since_ms=since_ms, **{f"min_idle_ms {value}": value for value in values})
+    if not values:
+        raise RequestError("name at least one minimum idle time", option="min_idle")
+    if not 0 <= max_done_twice <= 1:
+        raise RequestError(
+            f"--max-done-twice {max_done_twice:g}: give a share from 0 to 1, as 0.1",
+            option="max_done_twice",
+        )
+    journal, pel = store.relation("journal"), store.relation("pel_snapshots")
+    read = plan.readings(journal, store.relation("runs"))
+    if since_ms or scope != EVERYTHING:
+        read = read.where(f"at_ms >= {since_ms:d}L AND {scope.has_group()}")
+    (series,) = read.sql(
+        "SELECT count(DISTINCT landing) AS snapshots, min(at_ms) AS first_ms,"
+        " max(at_ms) AS last_ms FROM {this} AS this"
+    ).collect()
+    if not series["snapshots"]:
+        refuse_unknown(read_store(store, tables=TABLES), scope)
+        raise RequestError(
+            f"{store.where} has no snapshot or import of these groups with a known time"
+            f"{' since then' if since_ms else ''}: run claimlib snapshot regularly, then ask again"
+        )
+    deleted = plan.deletions(journal, store.relation("tombstones"))
+    counted = plan.choices_by_group(plan.claims(pel, read, deleted, values)).kept()
+    # Each entry that a larger value claims is claimed by the smallest one, too.
+    groups = counted.where(f"min_idle_ms = {values[0]:d}L AND stream IS NOT NULL")
+    worst = groups.order_by(f"claimed{DESCENDING}", *GROUP).limit(most_groups).fetched()
+    rows = counted.sql(
+        "SELECT this.* FROM {this} AS this"
+        f" LEFT SEMI JOIN {{worst}} AS worst USING ({GROUP_SQL})",
+        worst=worst,
+    ).collect()
+    keys = [tuple(row[name] for name in GROUP) for row in worst.collect()]
+    by_key: dict[tuple[str | None, ...], dict[int, Record]] = {key: {} for key in keys}
+    for row in rows:
+        by_key[tuple(row[name] for name in GROUP)][row["min_idle_ms"]] = row
+    total = {row["min_idle_ms"]: row for row in counted.where("stream IS NULL").collect()}
+    return Advice(
+        where=store.where,
+        **series,
+        max_done_twice=max_done_twice,
+        all_groups=_advice((None, None), total, values, max_done_twice),
+        groups=[_advice(key, known, values, max_done_twice) for key, known in by_key.items()],
+        not_shown=groups.count() - len(keys),
+    )
+
+
+def _advice(
+    key: tuple[str | None, ...],
+    known: Mapping[int, Record],
+    min_idles_ms: Sequence[int],
+    max_done_twice: float,
+) -> GroupAdvice:
+    """Return the advice for a group.
+
+    Args:
+        known: the counts by minimum idle time; a value that claims nothing has none.
+    """
+    nothing = {**dict.fromkeys(COUNTS, 0), "wait_ms": None}
+    choices = [
+        {"min_idle_ms": value, **{name: known.get(value, nothing)[name] for name in nothing}}
+        for value in min_idles_ms
+    ]
+    fitting = (
+        row
+        for row in choices
+        if row["claimed"] and row["acknowledged"] <= max_done_twice * row["claimed"]
+    )
+    stream, consumer_group = key
+    return GroupAdvice(stream, consumer_group, choices, next(fitting, None))

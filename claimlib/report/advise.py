@@ -1,0 +1,125 @@
+"""The advice on minimum idle times as tables for people and as a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from claimlib.commands.advise import COUNTS, Advice, GroupAdvice
+from claimlib.engine.relation import Record
+from claimlib.plans.keys import GROUP
+from claimlib.report.headings import headings
+from claimlib.report.model import Cell, Report
+from claimlib.report.run_report import SCHEMA_VERSION, Section, table
+from claimlib.report.text import duration, entries_text, instant, not_shown, visible
+from claimlib.terminal import number_of
+
+_CHOICE = ("min_idle_ms", "claimed", "done_twice_share", *COUNTS[1:], "wait_ms")
+COLUMNS = headings(*GROUP, "recommended_min_idle_ms", *_CHOICE[1:])
+NAMES = (*GROUP, "min_idle_ms", *COUNTS, "wait_ms", "recommended")
+
+
+def report_of_advice(advice: Advice) -> Report:
+    """Return the sentence with the recommended value of each group, and the whole document."""
+    choices = [
+        {"stream": of.stream, "consumer_group": of.consumer_group, **choice}
+        for of in advice.groups
+        for choice in _choices(of)
+    ]
+    return Report(
+        title=verdict(advice),
+        columns=COLUMNS,
+        rows=tuple(
+            (visible(of.stream), visible(of.consumer_group), *_choice_row(of.recommended, "none"))
+            for of in advice.groups
+        ),
+        cut_off=tuple(not_shown(advice.not_shown, "group", shown=len(advice.groups))),
+        notes=tuple(_remarks(advice)),
+        document={
+            "schema_version": SCHEMA_VERSION,
+            "command": "advise",
+            "store": advice.where,
+            "verdict": verdict(advice),
+            "snapshots": advice.snapshots,
+            "first_ms": advice.first_ms,
+            "last_ms": advice.last_ms,
+            "max_done_twice": advice.max_done_twice,
+            "all_groups": _choices(advice.all_groups),
+            "groups": choices,
+            "not_shown": advice.not_shown,
+        },
+        records=choices,
+        names=NAMES,
+    )
+
+
+def verdict(advice: Advice) -> str:
+    """Return the sentence with which the report begins."""
+    least, chosen = advice.all_groups.choices[0], advice.all_groups.recommended
+    seen = number_of(advice.snapshots, "snapshot")
+    if not least["claimed"]:
+        return f"No entry was idle for longer than {duration(least['min_idle_ms'])} at {seen}"
+    if chosen is None:
+        return (
+            f"No min-idle is recommended for all groups together ({seen}): with each of these"
+            f" values, the work of more than {advice.max_done_twice:.0%} of the claimed entries"
+            " would have been done twice"
+        )
+    done = _share(chosen)
+    waited = chosen["wait_ms"]
+    wait = "" if waited is None else f". The others had waited for {duration(waited)} (median)"
+    return (
+        f"min-idle {duration(chosen['min_idle_ms'])} is recommended for all groups together"
+        f" ({seen}): it would have claimed {entries_text(chosen['claimed'])}, and the work of"
+        f" {chosen['acknowledged']:,} ({done}) would have been done twice{wait}"
+    )
+
+
+def sections(advice: Advice) -> tuple[Section, ...]:
+    """Return the parts of a report that have something to show."""
+    main = report_of_advice(advice)
+    parts = (
+        Section(table("Groups", main.columns, main.rows, notes=main.cut_off)),
+        Section(
+            table(
+                "All groups together",
+                headings(*_CHOICE),
+                (_choice_row(choice) for choice in advice.all_groups.choices),
+            )
+        ),
+    )
+    return tuple(part for part in parts if part.table.rows)
+
+
+def _share(choice: Record) -> str | None:
+    """Return the share of claimed entries that their owners acknowledged afterwards."""
+    return f"{choice['acknowledged'] / choice['claimed']:.0%}" if choice["claimed"] else None
+
+
+def _choice_row(choice: Record | None, nothing: str | None = None) -> tuple[Cell, ...]:
+    if choice is None:
+        return (nothing, *(None for _ in _CHOICE[1:]))
+    return (
+        duration(choice["min_idle_ms"]),
+        choice["claimed"],
+        _share(choice),
+        *(choice[name] for name in COUNTS[1:]),
+        duration(choice["wait_ms"]),
+    )
+
+
+def _choices(of: GroupAdvice) -> list[Record]:
+    """Return one row per value, which says whether it is recommended."""
+    return [{**choice, "recommended": choice == of.recommended} for choice in of.choices]
+
+
+def _remarks(advice: Advice) -> Iterable[str]:
+    yield (
+        f"based on {number_of(advice.snapshots, 'snapshot')} from {instant(advice.first_ms)} to"
+        f" {instant(advice.last_ms)}; what happened between two snapshots is not seen"
+    )
+    if advice.snapshots < 2:
+        yield "with one snapshot nothing is known about what became of entries: take more"
+    yield (
+        "done twice share: acknowledged by its owner after the claim. wait: the median idle time"
+        " of the claimed entries that were neither acknowledged nor deleted"
+    )

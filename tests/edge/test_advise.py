@@ -1,0 +1,66 @@
+"""`claimlib advise` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from csv import DictReader
+
+import pytest
+
+from claimlib.demo.series import write_series
+from tests.edge.processes import run_claimlib
+
+NOW_MS = 1_767_268_800_000
+
+
+@pytest.fixture(scope="module")
+def series(empty_store, open_store, tmp_path_factory):
+    """The folder of a store with the sample series.  No test changes it."""
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("series") / "store")
+    write_series(open_store(where), NOW_MS)
+    return where
+
+
+def test_the_report_begins_with_the_recommended_value(claimlib, series):
+    said = claimlib("advise", series)
+    assert said.code == 0
+    assert said.out.startswith(
+        "min-idle 1h30m is recommended for all groups together (48 snapshots): it would have"
+        " claimed 66 entries, and the work of 5 (8%) would have been done twice."
+        " The others had waited for 1h37m (median)\n"
+    )
+    assert "\norders  billing         2h0m " in said.out
+    assert "\nAll groups together\n" in said.out
+
+
+def test_without_a_fitting_value_none_is_recommended(claimlib, series):
+    said = claimlib("advise", series, "--min-idle", "15m", "--min-idle", "1m")
+    assert said.out.startswith("No min-idle is recommended for all groups together")
+    assert "\norders  billing         none " in said.out
+    fits = claimlib("advise", series, "--min-idle", "15m", "--max-done-twice", "0.6")
+    assert "min-idle 15m0s is recommended" in fits.out
+    nothing = claimlib("advise", series, "--min-idle", "99h")
+    assert nothing.out.startswith("No entry was idle for longer than 4d3h at 48 snapshots\n")
+
+
+def test_programs_get_the_same_rows_as_document_and_as_csv(claimlib, series):
+    document = json.loads(claimlib("advise", series, "--output", "json", "--limit", "1").out)
+    assert document["not_shown"] == 1
+    said = claimlib("advise", series, "--output", "csv", "--limit", "1")
+    assert "1 more group" in said.err
+    rows = list(DictReader(said.out.splitlines()))
+    assert [row["claimed"] for row in rows] == [str(row["claimed"]) for row in document["groups"]]
+    (best,) = (row for row in rows if row["recommended"] == "true")
+    assert (best["stream"], best["min_idle_ms"]) == ("orders", "7200000")
+
+
+def test_since_counts_from_now_and_a_store_without_snapshots_is_refused(claimlib, series):
+    said = claimlib("advise", series, "--since", "1h")  # the sample is older
+    assert said.code == 2
+    assert "run claimlib snapshot regularly" in said.err
+
+
+def test_no_java_is_needed(series):
+    done = run_claimlib("advise", series, "--output", "json", JAVA_HOME="/nowhere")
+    assert json.loads(done.stdout)["snapshots"] == 48
