@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         InputError,
         InstantError,
         IntervalError,
+        LineageError,
         LostRaceError,
         MissingExtraError,
         MissingRowsError,
@@ -169,6 +170,7 @@ __all__ = [
     "InputError",
     "InstantError",
     "IntervalError",
+    "LineageError",
     "LostRaceError",
     "MaintainReply",
     "MatchingEntries",
@@ -326,8 +328,8 @@ _NAMES = {
         "AuthenticationFailedError ClaimlibError CommitConflictError ConfigError "
         "DamagedTableError DuplicateRowsError DurationError EmptySourceError ForeignRunSeqError "
         "GlobError GuardError HashCollisionError IdError InputError InstantError IntervalError "
-        "LostRaceError MissingExtraError MissingRowsError NameSpellingError NotAMirrorError "
-        "PermissionDeniedError ReplyError RequestError RunAbandonedError RunError "
+        "LineageError LostRaceError MissingExtraError MissingRowsError NameSpellingError "
+        "NotAMirrorError PermissionDeniedError ReplyError RequestError RunAbandonedError RunError "
         "RunKeyConflictError SchemaError SchemaVersionError SourceError SourceMismatchError "
         "SourceUnreachableError SparkEndedError SparkMemoryError SparkUnreachableError StateError "
         "StorageError StoreBusyError StoreError StoreExistsError StoreIncompleteError "

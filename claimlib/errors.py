@@ -49,7 +49,8 @@
     │   ├── AuthenticationFailedError   2   wrong user or password
     │   ├── PermissionDeniedError       2   the user may not run a command
     │   └── WrongTypeError              4   a key is not a stream
-    └── ReplyError                      2   a server's own error reply
+    ├── ReplyError                      2   a server's own error reply
+    └── LineageError                   75  the OpenLineage server did not accept an event: try again
 
 A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done, 1
 internal error, 2 usage or configuration error, 3 stalled entries, outdated snapshots or differences
@@ -384,3 +385,9 @@ class ReplyError(ClaimlibError):
     """
 
     exit_code = 2
+
+
+class LineageError(ClaimlibError):
+    """The OpenLineage server did not accept an event."""
+
+    exit_code = 75

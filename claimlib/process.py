@@ -63,6 +63,7 @@ _EXTRAS = {
     "delta": "spark",
     "jinja2": "report",
     "numpy": "spark",
+    "openlineage": "lineage",
     "pandas": "spark",
     "prometheus_client": "report",
     "pyarrow": "spark",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
@@ -14,7 +14,44 @@ from claimlib.cli.opening import opened_store
 from claimlib.cli.options import StoreArgument, View, argument
 from claimlib.config.sections import Option, OptionGroup
 from claimlib.errors import RequestError
+from claimlib.places import is_url
+from claimlib.report.report_file import write_file
 from claimlib.times import parse_duration_ms
+
+if TYPE_CHECKING:
+    from claimlib.commands.run_report import RunReport
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """Choose where else the report goes; None if not given."""
+
+    html: Annotated[
+        Path | None,
+        Option(
+            "Also write the report to this file, as one HTML page that needs no network.",
+            "FILE",
+            group=OptionGroup.OUTPUT,
+        ),
+    ] = None
+    prometheus: Annotated[
+        Path | None,
+        Option(
+            "Also write metrics to this file, for the textfile collector of the node exporter.",
+            "FILE",
+            group=OptionGroup.OUTPUT,
+        ),
+    ] = None
+    openlineage: Annotated[
+        str | None,
+        Option(
+            "Also send the run as an event to this OpenLineage server, or write the event to this"
+            " file. If the server needs a key, put it in the environment variable"
+            " OPENLINEAGE_API_KEY.",
+            "URL|FILE",
+            group=OptionGroup.OUTPUT,
+        ),
+    ] = None
 
 
 @command("report ./store xautoclaim:nightly-1 --html report.html")
@@ -33,22 +70,7 @@ def report(
         str | None,
         Option("Instead of RUN: report on the runs that ended within this time.", "DURATION"),
     ] = None,
-    html: Annotated[
-        Path | None,
-        Option(
-            "Also write the report to this file, as one HTML page that needs no network.",
-            "FILE",
-            group=OptionGroup.OUTPUT,
-        ),
-    ] = None,
-    prometheus: Annotated[
-        Path | None,
-        Option(
-            "Also write metrics to this file, for the textfile collector of the node exporter.",
-            "FILE",
-            group=OptionGroup.OUTPUT,
-        ),
-    ] = None,
+    files: FileOptions,
     common: Common,
 ) -> None:
     """Report on one run: what it changed, and the pending entries before and after it.
@@ -61,23 +83,48 @@ def report(
     runs.
     """
     view = common.view()
-    html, prometheus = _file("html", html), _file("prometheus", prometheus)
     if since is None:
-        _report_run(store, run, html, prometheus, common, view)
+        _report_run(store, run, list(_writers(files)), common, view)
         return
-    if run is not None or prometheus is not None:
+    if run is not None or files.prometheus is not None or files.openlineage is not None:
         raise RequestError(
-            "--since reports on all runs of a period: leave out RUN and --prometheus",
+            "--since reports on all runs of a period: leave out RUN, --prometheus and"
+            " --openlineage",
             option="since",
         )
-    _report_period(store, parse_duration_ms(since), html, common, view)
+    _report_period(store, parse_duration_ms(since), _file("html", files.html), common, view)
+
+
+def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
+    """Yield what writes each requested file.
+
+    A package that is missing, and a file that cannot be written, are named before the store is
+    read.
+    """
+    html, prometheus = _file("html", files.html), _file("prometheus", files.prometheus)
+    if html is not None:
+        from claimlib.report.run_report_html import as_html
+
+        yield lambda report: _write("html", html, partial(write_file, as_html(report)))
+    if prometheus is not None:
+        from claimlib.report.run_report_prometheus import write_metrics
+
+        yield lambda report: _write("prometheus", prometheus, partial(write_metrics, report))
+    target = files.openlineage
+    if target is None:
+        return
+    from claimlib.report.run_report_openlineage import as_json, checked_url, send
+
+    if is_url(target):
+        yield partial(send, url=checked_url(target))
+    elif (path := _file("openlineage", Path(target))) is not None:
+        yield lambda report: _write("openlineage", path, partial(write_file, as_json(report)))
 
 
 def _report_run(
     store: str,
     run: str | None,
-    html: Path | None,
-    prometheus: Path | None,
+    writers: Sequence[Callable[[RunReport], None]],
     common: Common,
     view: View,
 ) -> None:
@@ -85,22 +132,12 @@ def _report_run(
     from claimlib.commands.run_report import find_reported, run_report
     from claimlib.report.run_report import full_report_of_run, sections
 
-    # A package that is missing is named before the store is read.
-    if html is not None:
-        from claimlib.report.run_report_html import as_html, write_html
-    if prometheus is not None:
-        from claimlib.report.run_report_prometheus import write_metrics
-
     look = partial(find_reported, run=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         reported = run_report(opened, run)
     show_sections(full_report_of_run(reported), sections(reported), view)  # refuses unknown columns
-    if html is not None:
-        with _writing("html", html):
-            write_html(as_html(reported), html)
-    if prometheus is not None:
-        with _writing("prometheus", prometheus):
-            write_metrics(reported, prometheus)
+    for write in writers:
+        write(reported)
 
 
 def _report_period(
@@ -112,22 +149,24 @@ def _report_period(
     from claimlib.runs.rollforward import wall_ms
 
     if html is not None:
-        from claimlib.report.run_report_html import period_as_html, write_html
+        from claimlib.report.run_report_html import period_as_html
 
     now_ms = wall_ms()
     with opened_store(store, common.settings(), common) as (opened, _):
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
     show_sections(report_of_period(reported), sections(reported), view)
     if html is not None:
-        with _writing("html", html):
-            write_html(period_as_html(reported), html)
+        _write("html", html, partial(write_file, period_as_html(reported)))
 
 
-@contextmanager
-def _writing(option: str, path: Path) -> Iterator[None]:
-    """Raise RequestError if the file of an option cannot be written."""
+def _write(option: str, path: Path, write: Callable[[Path], None]) -> None:
+    """Write the file of an option.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
     try:
-        yield
+        write(path)
     except OSError as error:
         raise RequestError(
             f"--{option}: {path} cannot be written: {error.strerror}. Name another file",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
@@ -69,16 +67,6 @@ def _times(report: RunReport) -> str:
         if ms is not None
     ]
     return f"{', '.join([*when, f'store {report.where}'])}."
-
-
-def write_html(text: str, path: Path) -> None:
-    """Write an HTML document to a file.  A reader never sees a part of it."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

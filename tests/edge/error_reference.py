@@ -133,6 +133,9 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "SourceError": Entry(Left.UNCHANGED, "Read the server's answer in the message."),
     "SourceUnreachableError": Entry(Left.UNCHANGED, _AGAIN),
+    "LineageError": Entry(
+        Left.UNCHANGED, "Type the same report again once the server accepts events."
+    ),
     "AuthenticationFailedError": Entry(
         Left.UNCHANGED, "Correct the user, `REDIS_PASSWORD` or `--password-file`."
     ),

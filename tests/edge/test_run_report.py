@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from prometheus_client import parser
@@ -16,8 +19,10 @@ from prometheus_client import parser
 from claimlib.commands.run_report import RunReport
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
+from claimlib.report.report_file import write_file
 from claimlib.report.run_report import document, full_report_of_run, sections, verdict
-from claimlib.report.run_report_html import as_html, write_html
+from claimlib.report.run_report_html import as_html
+from claimlib.report.run_report_openlineage import event_of
 from claimlib.report.run_report_prometheus import write_metrics
 from claimlib.report.text import visible
 from claimlib.semantics.model import AutoclaimRequest
@@ -243,7 +248,7 @@ def test_bars_are_as_long_as_their_numbers():
 
 def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
-    write_html(as_html(hand_made()), path)
+    write_file(as_html(hand_made()), path)
     before = path.read_text(encoding="utf-8")
 
     def fails(*_):
@@ -251,7 +256,7 @@ def test_a_reader_never_sees_a_part_of_a_page(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(OSError, match="disk full"):
-        write_html(as_html(hand_made(HOSTILE)), path)
+        write_file(as_html(hand_made(HOSTILE)), path)
     assert path.read_text(encoding="utf-8") == before
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
@@ -426,17 +431,23 @@ def test_bad_input_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("option", "package"), [("html", "jinja2"), ("prometheus", "prometheus_client")]
+    ("option", "package", "extra"),
+    [
+        ("html", "jinja2", "report"),
+        ("prometheus", "prometheus_client", "report"),
+        ("openlineage", "openlineage", "lineage"),
+    ],
 )
 def test_a_package_that_is_not_installed_is_named_with_its_extra(
-    claimlib, swept, tmp_path, monkeypatch, option, package
+    claimlib, swept, tmp_path, monkeypatch, option, package, extra
 ):
-    monkeypatch.setitem(sys.modules, package, None)
+    for name in {package, *(of for of in sys.modules if of.startswith(f"{package}."))}:
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"claimlib.report.run_report_{option}")
     said = claimlib("report", swept, f"--{option}", tmp_path / "file")
     assert (said.code, said.out) == (2, "")
     assert f"{package} is not installed" in said.err
-    assert "PATH[report]" in said.err
+    assert f"PATH[{extra}]" in said.err
     assert claimlib("report", swept).code == 0
 
 
@@ -444,3 +455,137 @@ def test_a_report_needs_no_java(swept):
     done = run_claimlib("report", swept, "--output", "json", JAVA_HOME="/nowhere")
     assert done.returncode == 0
     assert json.loads(done.stdout)["totals"]["claimed"] == 15
+
+
+# ------------------------------------------------------------------- OpenLineage
+
+
+def events_of(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_an_event_names_the_tables_that_the_run_read_and_wrote_and_no_group(
+    claimlib, swept, tmp_path
+):
+    path = tmp_path / "event.json"
+    said = claimlib("report", swept, "--openlineage", path)
+    assert (said.code, said.err) == (0, "")
+    event = events_of(path)
+    assert event["eventType"] == "COMPLETE"
+    assert event["job"]["namespace"] == "claimlib"
+    assert event["job"]["name"] == f"{swept}/xautoclaim"
+    written = {of["name"].rpartition("/")[2] for of in event["outputs"]}
+    assert {"pending", "tombstones", "consumers"} <= written
+    assert "entries" not in written
+    (pending,) = (of for of in event["outputs"] if of["name"] == f"{swept}/pending")
+    assert pending["namespace"] == "file"
+    assert pending["facets"]["storage"]["storageLayer"] == "delta"
+    columns = {of["name"]: of["type"] for of in pending["facets"]["schema"]["fields"]}
+    assert columns["delivery_count"] == "BIGINT"
+    before = {of["name"]: of["facets"]["version"]["datasetVersion"] for of in event["inputs"]}
+    after = pending["facets"]["version"]["datasetVersion"]
+    assert int(before[pending["name"]]) < int(after)
+    tags = {tag["key"]: tag["value"] for tag in event["run"]["facets"]["tags"]["tags"]}
+    assert (tags["claimlib.run"], tags["claimlib.claimed"]) == ("xautoclaim:r", "15")
+    assert "script" not in path.read_text(encoding="utf-8")  # a hostile name has it
+
+
+def test_the_same_run_has_the_same_event(claimlib, swept, tmp_path, monkeypatch):
+    paths = (tmp_path / "1.json", tmp_path / "2.json")
+    for path in paths:
+        claimlib("report", swept, "--openlineage", path)
+    assert events_of(paths[0]) == events_of(paths[1])
+    monkeypatch.setenv("OPENLINEAGE_NAMESPACE", "fleet")
+    claimlib("report", swept, "--openlineage", paths[1])
+    assert events_of(paths[1])["job"]["namespace"] == "fleet"
+
+
+def test_an_abandoned_run_is_aborted_and_a_snapshot_reads_its_server():
+    counts = {"abandoned": 1}
+    abandoned = event_of(hand_made(run=replace(NIGHTLY, counts=counts)))
+    assert abandoned.eventType.value == "ABORT"
+    snapshot = replace(NIGHTLY, command="snapshot", source="redis.example:6379/3")
+    assert [(of.namespace, of.name) for of in event_of(hand_made(run=snapshot)).inputs] == [
+        ("redis://redis.example:6379", "3"),
+        *((of.namespace, of.name) for of in event_of(hand_made(run=NIGHTLY)).inputs),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "namespace", "name"),
+    [
+        ("s3a://bucket/a.b/store", "s3://bucket", "a.b/store/pending"),
+        ("abfss://c@account.dfs.core.windows.net/p", None, "p/pending"),
+        ("lake.redis", "catalog", "lake.redis.pending"),
+        ("/srv/a.b", "file", "/srv/a.b/pending"),
+    ],
+)
+def test_tables_are_named_as_the_specification_says(where, namespace, name):
+    run = replace(NIGHTLY, input_versions={}, output_versions={"pending": 7})
+    (table,) = event_of(hand_made(where=where, run=run)).outputs
+    assert (table.namespace, table.name) == (namespace or where.removesuffix("/p"), name)
+
+
+class _Api(BaseHTTPRequestHandler):
+    """An OpenLineage server that keeps what it gets."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.received.append((self.path, self.headers["Authorization"], json.loads(body)))
+        self.send_response(self.server.answer)
+        self.end_headers()
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture
+def api():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Api)
+    server.received, server.answer = [], 201
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_event_is_sent_with_the_key_of_the_environment(claimlib, swept, api, monkeypatch):
+    monkeypatch.setenv("OPENLINEAGE_API_KEY", "s3cret")
+    url = f"http://127.0.0.1:{api.server_port}"
+    said = claimlib("report", swept, "--openlineage", url)
+    assert (said.code, said.err) == (0, "")
+    ((path, key, event),) = api.received
+    assert (path, key) == ("/api/v1/lineage", "Bearer s3cret")
+    assert event["job"]["name"].endswith("/xautoclaim")
+
+    api.answer = 401
+    said = claimlib("report", swept, "--openlineage", url)
+    assert said.code == 75
+    assert f"{url} answered 401" in said.err
+    assert "s3cret" not in said.err
+
+
+def test_a_lineage_server_that_does_not_answer_is_an_error(claimlib, swept):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        said = claimlib("report", swept, "--openlineage", url)
+    assert said.code == 75
+    assert f"{url} cannot be reached" in said.err
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("https://me:pw@lineage.example", "OPENLINEAGE_API_KEY"),
+        ("ftp://lineage.example", "as https://lineage.example:5000, or a file"),
+        ("nowhere/event.json", "name a file in an existing folder"),
+    ],
+)
+def test_a_target_of_events_that_cannot_be_used_is_refused(claimlib, swept, target, why):
+    said = claimlib("report", swept, "--openlineage", target)
+    assert (said.code, said.out) == (2, "")
+    assert why in said.err
+    assert "pw" not in said.err

@@ -62,6 +62,7 @@ CODES = {
     "PermissionDeniedError": 2,
     "WrongTypeError": 4,
     "ReplyError": 2,
+    "LineageError": 75,
 }
 
 
