@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from claimlib.commands.rescue import RescueReply, rescue
     from claimlib.commands.reset_cursor import reset_cursor
     from claimlib.commands.retire import Retirement, retire
-    from claimlib.commands.run_report import RunReport, run_report
+    from claimlib.commands.run_report import RunReport, dry_run_report, run_report
     from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
     from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
     from claimlib.commands.server_commands import ServerCommands, server_commands
@@ -248,6 +248,7 @@ __all__ = [
     "compare_min_idles",
     "consumer_history",
     "describe",
+    "dry_run_report",
     "entry_history",
     "explain",
     "find_run",
@@ -303,7 +304,7 @@ _NAMES = {
     "claimlib.commands.rescue": "RescueReply rescue",
     "claimlib.commands.reset_cursor": "reset_cursor",
     "claimlib.commands.retire": "Retirement retire",
-    "claimlib.commands.run_report": "RunReport run_report",
+    "claimlib.commands.run_report": "RunReport dry_run_report run_report",
     "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
     "claimlib.commands.series": "claims_by_min_idle compare_min_idles pending_over_time",
     "claimlib.commands.server_commands": "ServerCommands server_commands",

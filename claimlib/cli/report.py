@@ -92,7 +92,7 @@ def report(
             " --openlineage",
             option="since",
         )
-    _report_period(store, parse_duration_ms(since), _file("html", files.html), common, view)
+    _report_period(store, parse_duration_ms(since), report_file("html", files.html), common, view)
 
 
 def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
@@ -101,15 +101,15 @@ def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
     A package that is missing, and a file that cannot be written, are named before the store is
     read.
     """
-    html, prometheus = _file("html", files.html), _file("prometheus", files.prometheus)
+    html, prometheus = report_file("html", files.html), report_file("prometheus", files.prometheus)
     if html is not None:
         from claimlib.report.run_report_html import as_html
 
-        yield lambda report: _write("html", html, partial(write_file, as_html(report)))
+        yield lambda report: write_report("html", html, partial(write_file, as_html(report)))
     if prometheus is not None:
         from claimlib.report.run_report_prometheus import write_metrics
 
-        yield lambda report: _write("prometheus", prometheus, partial(write_metrics, report))
+        yield lambda report: write_report("prometheus", prometheus, partial(write_metrics, report))
     target = files.openlineage
     if target is None:
         return
@@ -117,8 +117,8 @@ def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
 
     if is_url(target):
         yield partial(send, url=checked_url(target))
-    elif (path := _file("openlineage", Path(target))) is not None:
-        yield lambda report: _write("openlineage", path, partial(write_file, as_json(report)))
+    elif (path := report_file("openlineage", Path(target))) is not None:
+        yield lambda report: write_report("openlineage", path, partial(write_file, as_json(report)))
 
 
 def _report_run(
@@ -156,10 +156,10 @@ def _report_period(
         reported = period_report(opened, max(now_ms - since_ms, 0), now_ms)
     show_sections(report_of_period(reported), sections(reported), view)
     if html is not None:
-        _write("html", html, partial(write_file, period_as_html(reported)))
+        write_report("html", html, partial(write_file, period_as_html(reported)))
 
 
-def _write(option: str, path: Path, write: Callable[[Path], None]) -> None:
+def write_report(option: str, path: Path, write: Callable[[Path], None]) -> None:
     """Write the file of an option.
 
     Raises:
@@ -174,7 +174,7 @@ def _write(option: str, path: Path, write: Callable[[Path], None]) -> None:
         ) from error
 
 
-def _file(option: str, path: Path | None) -> Path | None:
+def report_file(option: str, path: Path | None) -> Path | None:
     """Return the file that a path leads to.  It is replaced, so it must not be a link.
 
     Raises:

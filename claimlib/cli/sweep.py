@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +20,11 @@ from claimlib.cli.options import (
     RunIdOption,
     ScopeOptions,
     StoreArgument,
+    View,
     WritebackOptions,
     argument,
 )
+from claimlib.cli.report import report_file, write_report
 from claimlib.cli.writeback import check_target, write_back
 from claimlib.config.sections import LockSection, Option, OptionGroup, XautoclaimSection
 from claimlib.config.settings import requests_of
@@ -29,6 +32,12 @@ from claimlib.errors import RequestError
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import parse_cursor
 from claimlib.times import parse_instant_ms
+
+if TYPE_CHECKING:
+    from claimlib.commands.reply import Reply
+    from claimlib.commands.sweep_request import SweepRequest
+    from claimlib.config.settings import Config
+    from claimlib.store.tables import Store
 
 
 @command("xautoclaim ./store --consumer reclaimer --min-idle 15m --dry-run")
@@ -69,6 +78,15 @@ def xautoclaim(
             group=OptionGroup.OUTPUT,
         ),
     ] = False,
+    html: Annotated[
+        Path | None,
+        Option(
+            "With --dry-run: also write a report on what would be done to this file, as one HTML"
+            " page, like claimlib report --html.",
+            "FILE",
+            group=OptionGroup.OUTPUT,
+        ),
+    ] = None,
     allow_none: Annotated[
         bool,
         Option(
@@ -93,14 +111,12 @@ def xautoclaim(
     from claimlib.commands.sweep_decision import refuse_unmatched
     from claimlib.commands.sweep_request import chosen_groups
     from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
-    from claimlib.commands.xautoclaim import explain as explain_policy
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
     from claimlib.report.runs import entry_columns, report_of_dry_run
     from claimlib.report.sweep import (
         COLUMNS,
         POLICY_COLUMNS,
         refusals,
-        report_of_policy,
         report_of_reply,
     )
     from claimlib.report.writeback import with_writeback
@@ -108,6 +124,7 @@ def xautoclaim(
     view = common.view()
     rows = view.rows(limit)
     kind = _listed(claimed=claimed, deleted=deleted, dry_run=dry_run, explain=explain)
+    write_page = _page_writer(html, dry_run=dry_run, explain=explain)
     if explain:
         view.check(POLICY_COLUMNS, EXPLAINED_COLUMNS)
     elif kind:
@@ -124,11 +141,7 @@ def xautoclaim(
         check = partial(refuse_unmatched, request=request)
         look = partial(look_before_run, command="xautoclaim", run_id=run_id, check=check)
     if explain:
-        with opened_store(store, settings, common, look=look) as (opened, _):
-            if look is not None:
-                look(opened)
-            explained = report_of_policy(explain_policy(opened, request), rows)
-        show(explained, view)
+        _explain(store, settings, common, look, request, view, rows)
         return
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
@@ -154,10 +167,61 @@ def xautoclaim(
             else with_writeback(report_of_reply(reply, rows, opened.where, unknown), written)
         )
         refused = refusals(reply)
+        write_page(opened, reply, now_ms)
     show(result, view)
     terminal.say(*refused)
     if refused:
         raise typer.Exit(process.SOME_REFUSED)
+
+
+def _explain(
+    store: str,
+    settings: Config,
+    common: Common,
+    look: Callable[[Store], None] | None,
+    request: Sequence[SweepRequest],
+    view: View,
+    rows: int | None,
+) -> None:
+    """Print which request each group gets."""
+    from claimlib.cli.output import show
+    from claimlib.commands.xautoclaim import explain
+    from claimlib.report.sweep import report_of_policy
+
+    with opened_store(store, settings, common, look=look) as (opened, _):
+        if look is not None:
+            look(opened)
+        explained = report_of_policy(explain(opened, request), rows)
+    show(explained, view)
+
+
+def _page_writer(
+    html: Path | None, *, dry_run: bool, explain: bool
+) -> Callable[[Store, Reply, int | None], None]:
+    """Return what writes the report on a dry run to a file; it does nothing without a file.
+
+    Raises:
+        RequestError: this is no dry run, or the file cannot be written.
+        MissingExtraError: jinja2 is not installed.
+    """
+    path = report_file("html", html)
+    if path is None:
+        return lambda *_: None
+    if explain or not dry_run:
+        raise RequestError(
+            "--html reports on a dry run: add --dry-run, and leave out --explain. Of a finished"
+            " run, claimlib report STORE RUN --html writes one",
+            option="html",
+        )
+    from claimlib.commands.run_report import dry_run_report
+    from claimlib.report.report_file import write_file
+    from claimlib.report.run_report_html import as_html
+
+    def write(store: Store, reply: Reply, now_ms: int | None) -> None:
+        text = as_html(dry_run_report(store, reply, now_ms=now_ms))
+        write_report("html", path, partial(write_file, text))
+
+    return write
 
 
 def _listed(*, claimed: bool, deleted: bool, dry_run: bool, explain: bool) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from claimlib.commands.reply import Reply
 from claimlib.commands.runs import UNDOABLE, find_run, list_runs, undos_of
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
@@ -64,6 +65,8 @@ class RunReport:
             `at_least`, `below` (exclusive; None if there is no upper bound), and the number of
             pending entries `before` and `after` the run (None if unknown).  at_least is None for
             entries whose idle time is unknown.
+        is_dry_run: True if `run` is only decided: it has neither a number nor a run id, and the
+            numbers after it are what they would be.
     """
 
     where: str
@@ -80,6 +83,7 @@ class RunReport:
     transfers_total: Mapping[str, int]
     idle_ms: Sequence[Record]
     delivery_counts: Sequence[Record]
+    is_dry_run: bool = False
 
     def knows(self, time: str) -> bool:
         """Return True if the pending entries at a time (`before`, `after`) are known."""
@@ -115,35 +119,103 @@ def run_report(
     reported = find_reported(store, run)
     begun, unfinished = pinned(store, ("pending", "groups", "runs"))
     has_history = deleted_of(store, reported.run_seq) is None
-    changes = _changes(store, reported.run_seq).kept()
-    notes = rows_of(store, reported.run_seq, Kind.LOST, Kind.SWEPT, Kind.REFUSED)
     readings = _readings(store, reported)
-    groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
-    known = plan.facts(
-        changes,
-        notes,
-        begun.relation("groups") if groups_after is None else groups_after,
-        *map(readings.get, plan.TIMES),
-    )
-    by_group = plan.by_group(known, stalled_ms, readings).kept()
-    unknown = () if has_history else _OF_JOURNAL
-    (totals,) = _without(unknown, plan.totals(by_group, readings).collect())
-    transfers = plan.transfers(changes).kept()
-    sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
-    (transfers_total,) = transfers.select(*sums).collect()
-    most = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
-    counts = plan.intervals(known).collect()
     undos = undos_of(begun, reported.run_seq)
-    return RunReport(
-        where=store.where,
-        run=reported,
+    groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
+    return _reported(
+        store,
+        reported,
+        _Changes(
+            _changes(store, reported.run_seq).kept(),
+            rows_of(store, reported.run_seq, Kind.LOST, Kind.SWEPT, Kind.REFUSED),
+            begun.relation("groups") if groups_after is None else groups_after,
+            readings,
+        ),
+        stalled_ms,
         undone_by=undos[-1].key if len(undos) % 2 else None,
         can_be_undone=has_history and not undos and reported.command in UNDOABLE,
         unfinished=tuple(row.key for row in unfinished),
         has_history=has_history,
+    )
+
+
+def dry_run_report(
+    store: Store,
+    reply: Reply,
+    *,
+    now_ms: int | None = None,
+    stalled_ms: int = DEFAULT_STALLED_MS,
+) -> RunReport:
+    """Return the report on what a dry run of `xautoclaim` would do.
+
+    Args:
+        reply: the reply of the dry run.
+        now_ms: the time that the dry run was given.
+        stalled_ms: see `run_report`.
+
+    Raises:
+        RequestError: the reply is of a run that has changed the store: `run_report` reports on it.
+
+    Examples:
+        >>> store = open_store("./store")
+        >>> request = SweepRequest(AutoclaimRequest(b"reclaimer", 900_000))
+        >>> dry_run_report(store, xautoclaim(store, request, dry_run=True)).is_dry_run
+        True
+    """
+    if not reply.dry_run:
+        raise RequestError("the reply is of a finished run: use run_report")
+    begun, unfinished = pinned(store, ("pending", "groups", "runs"))
+    groups = begun.relation("groups")
+    changes = reply.journal(*plan.CHANGES).kept()
+    before = idle_entries(begun.relation("pending"), groups, now_ms)
+    readings = {plan.BEFORE: before, plan.AFTER: plan.after_decision(before, changes)}
+    return _reported(
+        store,
+        _planned_run(reply, now_ms),
+        _Changes(changes, reply.journal(Kind.SWEPT, Kind.REFUSED), groups, readings),
+        stalled_ms,
+        undone_by=None,
+        can_be_undone=False,
+        unfinished=tuple(row.key for row in unfinished),
+        has_history=True,
+        is_dry_run=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Hold what a report counts: see `plans.run_report.facts`."""
+
+    changes: Relation
+    notes: Relation
+    groups: Relation
+    readings: Mapping[str, Relation]
+
+
+def _reported(
+    store: Store, run: FinishedRun, of: _Changes, stalled_ms: int, **facts: Any
+) -> RunReport:
+    """Return the report on changes.
+
+    Args:
+        facts: the attributes of the report that the changes do not state.
+    """
+    readings = of.readings
+    known = plan.facts(of.changes, of.notes, of.groups, *map(readings.get, plan.TIMES))
+    by_group = plan.by_group(known, stalled_ms, readings).kept()
+    unknown = () if facts["has_history"] else _OF_JOURNAL
+    (totals,) = _without(unknown, plan.totals(by_group, readings).collect())
+    transfers = plan.transfers(of.changes).kept()
+    sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
+    (transfers_total,) = transfers.select(*sums).collect()
+    most = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
+    counts = plan.intervals(known).collect()
+    return RunReport(
+        where=store.where,
+        run=run,
         stalled_after_ms=stalled_ms,
         totals=totals,
-        balance=_balance(reported, totals),
+        balance=_balance(run, totals),
         groups=_without(
             unknown, by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect()
         ),
@@ -151,6 +223,30 @@ def run_report(
         transfers_total=transfers_total,
         idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
         delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, readings)[1:],
+        **facts,
+    )
+
+
+def _planned_run(reply: Reply, now_ms: int | None) -> FinishedRun:
+    """Return a run that has only the counts of a dry run."""
+    return FinishedRun(
+        run_seq=0,
+        run_id="",
+        command="xautoclaim",
+        request="null",
+        request_hash="",
+        now_ms=now_ms,
+        source=None,
+        server_run_id=None,
+        replication_id=None,
+        input_versions={},
+        output_versions={},
+        counts=reply.counts,
+        phase_ms={},
+        began_ms=None,
+        ended_ms=None,
+        software_version="",
+        engine=None,
     )
 
 

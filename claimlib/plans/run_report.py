@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from claimlib.engine.relation import Relation, union_all
 from claimlib.plans.journal_rows import ADDED, CHANGED, of_kinds
-from claimlib.plans.keys import GROUP, GROUP_SQL
+from claimlib.plans.keys import GROUP, GROUP_SQL, without
 from claimlib.plans.xpending import OFTEN, VERY_OFTEN
 from claimlib.schema import Kind
 
@@ -70,6 +70,22 @@ def facts(
             *pending,
         ]
     )
+
+
+def after_decision(before: Relation, changes: Relation) -> Relation:
+    """Return the pending entries after changes that are decided and not made.
+
+    One row per pending entry: stream, consumer_group, idle_ms, delivery_count.
+
+    Args:
+        before: `xpending.idle_entries`.
+        changes: journal rows of kind `claimed` and `deleted`.
+    """
+    owned = changes.where(of_kinds(Kind.CLAIMED)).select(
+        *GROUP, "try_subtract(at_ms, delivery_time_ms) AS idle_ms", "delivery_count"
+    )
+    unchanged = without(before, changes)
+    return union_all([unchanged.select(*GROUP, "idle_ms", "delivery_count"), owned])
 
 
 def by_group(known: Relation, stalled_ms: int, times: Collection[str]) -> Relation:

@@ -68,9 +68,15 @@ class Section:
 
 def verdict(report: RunReport) -> str:
     """Return the sentence with which a report begins."""
-    run = f"Run {report.run.run_seq} ({visible(report.run.key)})"
     changed = ", ".join(_changes(report))
-    return f"{run}: {_stalled(report)}{changed[:1].upper() + changed[1:]}"
+    return f"{name_of(report)}: {_stalled(report)}{changed[:1].upper() + changed[1:]}"
+
+
+def name_of(report: RunReport) -> str:
+    """Return what a report is about, as people name it."""
+    if report.is_dry_run:
+        return f"Dry run of {report.run.command}, which changed nothing"
+    return f"Run {report.run.run_seq} ({visible(report.run.key)})"
 
 
 def _stalled(report: RunReport) -> str:
@@ -207,6 +213,8 @@ _STEPS = {
 
 def _commands(report: RunReport) -> dict[str, str]:
     """Return by purpose the commands that continue from a report."""
+    if report.is_dry_run:
+        return {}
     where, seq = shlex.quote(report.where), report.run.run_seq
     commands = {"runs": f"claimlib runs {where} {seq}"}
     if report.knows(AFTER):
@@ -347,12 +355,14 @@ def _phases(report: RunReport) -> Report:
     )
 
 
-_LEFT_OUT = ("pending_before", "pending_after", "changed")
+_OF_FINISHED_RUNS = ("run_seq", "run_id", "software_version")
 
 
 def document(report: RunReport) -> dict[str, object]:
     """Return the report for programs: docs/reports.md explains each field."""
     run = run_document(report.run)
+    if report.is_dry_run:
+        run |= dict.fromkeys(_OF_FINISHED_RUNS)
     hidden = (report.totals["groups"] or 0) - len(report.groups)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -363,6 +373,7 @@ def document(report: RunReport) -> dict[str, object]:
         "undone_by": report.undone_by,
         "unfinished": list(report.unfinished),
         "has_history": report.has_history,
+        "dry_run": report.is_dry_run,
         "stalled_after_ms": report.stalled_after_ms,
         "totals": dict(report.totals),
         "balance": report.balance,

@@ -12,7 +12,7 @@ from claimlib.commands.period_report import PeriodReport
 from claimlib.commands.run_report import RunReport
 from claimlib.report import period_report
 from claimlib.report.model import Report, cell_text, is_numeric
-from claimlib.report.run_report import Section, full_report_of_run, sections
+from claimlib.report.run_report import Section, full_report_of_run, name_of, sections
 from claimlib.report.text import instant
 from claimlib.terminal import one_line
 
@@ -30,7 +30,7 @@ def as_html(report: RunReport) -> str:
     The template escapes every text.  Characters that cannot be printed are shown as escapes.
     """
     return _page(
-        f"claimlib report: {report.run.key}",
+        f"claimlib report: {name_of(report)}",
         _times(report),
         full_report_of_run(report),
         sections(report),

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,8 +16,9 @@ from threading import Thread
 import pytest
 from prometheus_client import parser
 
-from claimlib.commands.run_report import RunReport
+from claimlib.commands.run_report import RunReport, dry_run_report, run_report
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.errors import RequestError
 from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
 from claimlib.report.report_file import write_file
 from claimlib.report.run_report import document, full_report_of_run, sections, verdict
@@ -589,3 +590,46 @@ def test_a_target_of_events_that_cannot_be_used_is_refused(claimlib, swept, targ
     assert (said.code, said.out) == (2, "")
     assert why in said.err
     assert "pw" not in said.err
+
+
+# ------------------------------------------------------------------- dry runs
+
+
+def test_the_report_on_a_dry_run_has_the_numbers_of_the_run_that_follows(
+    empty_store, open_store, tmp_path
+):
+    store = open_store(shutil.copytree(empty_store, tmp_path / "store"))
+    write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
+    request, now_ms = SweepRequest(REQUEST), NOW_MS + 60_000
+    reply = xautoclaim(store, request, now_ms=now_ms, dry_run=True)
+    would = dry_run_report(store, reply, now_ms=now_ms)
+    xautoclaim(store, request, now_ms=now_ms)
+    did = run_report(store)
+    names = {field.name for field in fields(RunReport)}
+    names -= {"run", "is_dry_run", "can_be_undone"}
+    assert {name: getattr(would, name) for name in names} == {
+        name: getattr(did, name) for name in names
+    }
+    assert would.totals["claimed"] > 0 < would.totals["deleted"]
+    assert would.run.counts == {name: did.run.counts[name] for name in would.run.counts}
+    assert verdict(would).startswith("Dry run of xautoclaim, which changed nothing: ")
+    assert document(would)["next_steps"] == {}
+    assert document(would)["run"]["run_seq"] is None
+    with pytest.raises(RequestError, match="use run_report"):
+        dry_run_report(store, xautoclaim(store, request, run_id="done"))
+
+
+def test_a_dry_run_writes_a_page_and_changes_nothing(claimlib, swept, tmp_path):
+    words = ("xautoclaim", swept, "--consumer", "c", "--min-idle", "0s")
+    page = tmp_path / "plan.html"
+    said = claimlib(*words, "--dry-run", "--html", page)
+    assert said.code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Dry run of xautoclaim, which changed nothing" in text
+    assert Page(text).of("svg")
+    assert not Page(text).of("script")
+    assert len(json.loads(claimlib("runs", swept, "--output", "json").out)["runs"]) == 1
+
+    said = claimlib(*words, "--html", page)
+    assert (said.code, said.out) == (2, "")
+    assert "add --dry-run" in said.err
