@@ -7,80 +7,16 @@ would give other rows.  `tests/engine` compares both engines on the expressions 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
-from sqlglot.generators.duckdb import DuckDBGenerator
-from sqlglot.parsers.spark import SparkParser
 
 from claimlib.engine.functions import SEED
-
-
-class _AnsiSpark(Spark):
-    """Spark with spark.sql.ansi.enabled: a CAST that fails is an error, not null."""
-
-    class Parser(SparkParser):
-        STRICT_CAST = True
-
-
-def _coalesced(generator: DuckDBGenerator, node: exp.Coalesce) -> str:
-    """Return COALESCE of a column and a function of it as a CASE.
-
-    DuckDB computes a common part of two expressions once, for all rows.  It does so within COALESCE
-    even for rows that do not need it, but not within CASE.  So no name is hashed that has a key.
-    """
-    computed = [of for of in node.expressions if of.find(exp.Anonymous)]
-    if not (computed and isinstance(node.this, exp.Column)):
-        return generator.function_fallback_sql(node)
-    rest = node.expressions
-    other = rest[0] if len(rest) == 1 else exp.Coalesce(this=rest[0], expressions=rest[1:])
-    known, other = generator.sql(node.this), generator.sql(other)
-    return f"CASE WHEN {known} IS NULL THEN {other} ELSE {known} END"
-
-
-def _json(generator: DuckDBGenerator, node: exp.JSONFormat) -> str:
-    """Return SQL for a value in JSON, with fractions as Java writes them.
-
-    Nulls are left out, as in Spark, unless the statement has options.
-    """
-    value = f"TO_JSON({generator.sql(node, 'this')})"
-    if not node.args.get("options"):
-        value = f"JSON_MERGE_PATCH('{{}}', {value})"
-    return f"CLAIMLIB_JSON(CAST({value} AS TEXT))"
-
-
-def _cast(generator: DuckDBGenerator, node: exp.Cast) -> str:
-    """Return SQL for a cast.
-
-    A text becomes bytes by ENCODE, because DuckDB's cast would interpret escapes in the text.
-    """
-    if node.is_type("binary"):
-        return generator.func("ENCODE", node.this)
-    return generator.cast_sql(node)
-
-
-class _Embedded(DuckDB):
-    """DuckDB with the meaning of Spark's functions."""
-
-    class Generator(DuckDBGenerator):
-        TRANSFORMS = {  # noqa: RUF012 - sqlglot's own form
-            **DuckDBGenerator.TRANSFORMS,
-            # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
-            exp.ArgMax: lambda self, node: self.func("ARG_MAX_NULL", node.this, node.expression),
-            exp.Coalesce: _coalesced,
-            exp.Format: lambda self, node: self.func("PRINTF", node.this, *node.expressions),
-            exp.JSONFormat: _json,
-            # Rounds down, also before 1970.  DuckDB's epoch_ms rounds towards 1970.
-            exp.UnixMillis: lambda self, node: self.func("CLAIMLIB_MILLIS", node.this),
-            exp.Cast: _cast,
-            # If all conditions are null, count_if is null in DuckDB, and 0 in Spark.
-            exp.CountIf: lambda self, node: f"COUNT(CASE WHEN {self.sql(node, 'this')} THEN 1 END)",
-            exp.ArgMin: lambda self, node: self.func("ARG_MIN_NULL", node.this, node.expression),
-        }
 
 
 def to_duckdb(text: str) -> str:
@@ -117,14 +53,19 @@ _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(?<![\w.])(?P<number>\d+)L\b",
 
 @lru_cache(maxsize=4096)
 def _translated(text: str) -> str:
-    tree = sqlglot.parse_one(text, dialect=_AnsiSpark)
-    tree = tree.transform(_matched_as_bytes).transform(_spelled)
+    tree = sqlglot.parse_one(text, dialect=Spark)
+    _strictly_cast(tree)
+    tree = tree.transform(_matched_as_bytes, copy=False).transform(_spelled, copy=False)
     _hashed(tree)
     _as_bigint(tree)
+    _as_cases(tree)
+    for node in reversed(list(tree.find_all(*_MEANINGS))):
+        if type(node) in _MEANINGS:  # TRY_CAST is a cast, too
+            node.replace(_MEANINGS[type(node)](node))
     # Hints are for Spark: how DuckDB joins is its own decision.
     for hint in tree.find_all(exp.Hint):
         hint.pop()
-    return tree.sql(dialect=_Embedded)
+    return tree.sql(dialect=DuckDB, copy=False)
 
 
 @lru_cache(maxsize=4096)
@@ -133,6 +74,74 @@ def to_spark_type(type_: str) -> str:
     tree = exp.DataType.build(type_.replace('"NULL"', "NULL"), dialect=DuckDB)
     text = tree.sql(dialect=Spark).lower().replace("null", "void")
     return text.replace("`", "").replace(", ", ",").replace(": ", ":")
+
+
+def _strictly_cast(tree: exp.Expr) -> None:
+    """Make each CAST one that raises an error if it fails, as spark.sql.ansi.enabled does."""
+    for node in list(tree.find_all(exp.TryCast)):
+        if not node.args.get("safe"):  # TRY_CAST
+            node.replace(exp.Cast(this=node.this, to=node.args["to"]))
+
+
+def _as_cases(tree: exp.Expr) -> None:
+    """Replace COALESCE of a column and a function of it by a CASE.
+
+    DuckDB computes a common part of two expressions once, for all rows.  It does so within COALESCE
+    even for rows that do not need it, but not within CASE.  So no name is hashed that has a key.
+    """
+    for node in reversed(list(tree.find_all(exp.Coalesce))):
+        rest = node.expressions
+        if not isinstance(node.this, exp.Column) or not any(of.find(exp.Anonymous) for of in rest):
+            continue
+        other = rest[0] if len(rest) == 1 else exp.Coalesce(this=rest[0], expressions=rest[1:])
+        is_null = exp.Is(this=node.this.copy(), expression=exp.Null())
+        node.replace(exp.Case(ifs=[exp.If(this=is_null, true=other)], default=node.this))
+
+
+def _called(name: str, *arguments: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _counted_if(node: exp.Expr) -> exp.Expr:
+    """Return count_if, which is null in DuckDB, and 0 in Spark, if all conditions are null."""
+    met = exp.If(this=node.this, true=exp.Literal.number(1))
+    return exp.Count(this=exp.Case(ifs=[met]))
+
+
+def _json(node: exp.Expr) -> exp.Expr:
+    """Return a value in JSON, with fractions as Java writes them.
+
+    Nulls are left out, as in Spark, unless the statement has options.
+    """
+    value = _called("TO_JSON", node.this)
+    if not node.args.get("options"):
+        value = _called("JSON_MERGE_PATCH", exp.Literal.string("{}"), value)
+    return _called("CLAIMLIB_JSON", exp.cast(value, "TEXT"))
+
+
+def _cast(node: exp.Expr) -> exp.Expr:
+    """Return a cast.
+
+    A text becomes bytes by ENCODE, because DuckDB's cast would interpret escapes in the text.
+    """
+    return _called("ENCODE", node.this) if node.is_type("binary") else node
+
+
+_MEANINGS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
+    exp.ArgMax: lambda node: _called("ARG_MAX_NULL", node.this, node.expression),
+    exp.ArgMin: lambda node: _called("ARG_MIN_NULL", node.this, node.expression),
+    exp.Cast: _cast,
+    exp.CountIf: _counted_if,
+    exp.Format: lambda node: _called("PRINTF", node.this, *node.expressions),
+    exp.JSONFormat: _json,
+    # Rounds down, also before 1970.  DuckDB's epoch_ms rounds towards 1970.
+    exp.UnixMillis: lambda node: _called("CLAIMLIB_MILLIS", node.this),
+}
+"""By class, the expression that has in DuckDB the meaning of one of Spark's.
+
+Nothing of sqlglot is inherited from, because its compiled classes do not allow that.
+"""
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
