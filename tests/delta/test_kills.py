@@ -22,6 +22,7 @@ from claimlib.schema import TABLES
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
+from tests.delta.own_rows import Opener
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count, query
 from tests.edge.processes import QUICK_JAVA
@@ -51,14 +52,14 @@ class Stores:
 @pytest.fixture(scope="module", params=[pytest.param("spark", marks=pytest.mark.long), "embedded"])
 def stores(
     request: pytest.FixtureRequest,
-    spark: SparkSession,
+    open_store: Opener,
     empty_store: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Stores:
     """One process runs on three stores at once, each to its kill point; then it is killed."""
     folder = tmp_path_factory.mktemp("kills")
     first = shutil.copytree(empty_store, folder / "unkilled")
-    store = Store.open(spark, str(first))
+    store = open_store(first)
     write_keyspace(store, keyspace(b"s1", b"s2", b"s\xff"), NOW_MS)
     killed = {point: shutil.copytree(first, folder / point) for point in KILL_POINTS}
     stops = [f"{point}={phase}" for point, phase in KILL_POINTS.items()]
@@ -116,6 +117,7 @@ def assert_same_rows(store: Store, unkilled: Store) -> None:
         assert rows_of(store.where, table) == rows_of(unkilled.where, table), table
 
 
+@pytest.mark.long  # test_steps.py kills each command before its decision, too
 def test_killed_before_its_decision_a_run_has_decided_nothing_and_the_next_decides_afresh(
     spark: SparkSession, stores: Stores
 ) -> None:

@@ -279,9 +279,16 @@ _STEPS = (
     *(Phase.APPLY, "deleting rows of journal", "deleting rows of entry_landing"),
     *(Phase.VERIFY, Phase.FINISH),
 )
+_QUICK_STEPS = (Phase.DECIDE, "deleting rows of journal")  # test_steps.py kills it elsewhere
 
 
-@pytest.mark.parametrize("step", [str(step) for step in _STEPS])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(str(step), marks=() if step in _QUICK_STEPS else pytest.mark.long)
+        for step in _STEPS
+    ],
+)
 def test_the_next_run_finishes_what_was_killed(
     lived: Store, open_store: Opener, tmp_path: Path, step: str
 ) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from claimlib.commands.check import check
 from claimlib.commands.runs import abandon, find_run, list_runs
@@ -29,7 +28,7 @@ from tests.delta.reading import query
 from tests.delta.snapshots import ALL, owners, source, stream
 from tests.writing import execute_sql
 
-BY_SPARK, BY_DELTA_RS = "Spark", "delta-rs"
+BY_SPARK, BY_DELTA_RS, EMBEDDED = "Spark", "delta-rs", "embedded"
 PENDING = (1, 2, 3, 5, 6, 7, 8, 9, 10)
 
 
@@ -49,15 +48,18 @@ def swept_at(
 @pytest.fixture
 def swept(
     request: pytest.FixtureRequest,
-    spark: SparkSession,
+    open_store: Opener,
     swept_at: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Store:
     """A copy of that store, by the reader and writer of its small tables."""
+    where = shutil.copytree(swept_at, tmp_path / "store")
+    if request.param == EMBEDDED:
+        return open_store(where)
     if request.param == BY_SPARK:
         monkeypatch.setattr("claimlib.store.definitions.shared_folder", lambda *_: None)
-    return Store.open(spark, str(shutil.copytree(swept_at, tmp_path / "store")))
+    return Store.open(request.getfixturevalue("spark"), str(where))
 
 
 def claim_all(store: Store, consumer: bytes) -> int | None:
@@ -92,7 +94,12 @@ RESTORED = "RESTORE TABLE {table} TO VERSION AS OF "
             r"1 \(xautoclaim:first\) and of 2 more",
             marks=pytest.mark.long,
         ),
-        (BY_DELTA_RS, f"{RESTORED}1", r"2 \(xautoclaim:b\) and of 1 more"),
+        pytest.param(
+            BY_DELTA_RS,
+            f"{RESTORED}1",
+            r"2 \(xautoclaim:b\) and of 1 more",
+            marks=pytest.mark.long,
+        ),
     ],
     indirect=["swept"],
 )
@@ -170,7 +177,9 @@ def twice_read(store: Store) -> Store:
     return store
 
 
-@pytest.mark.parametrize("tables", [("runs",), ("journal", "runs")])
+@pytest.mark.parametrize(
+    "tables", [("runs",), pytest.param(("journal", "runs"), marks=pytest.mark.long)]
+)
 def test_a_snapshot_whose_rows_are_missing_is_neither_applied_again_nor_abandoned(
     twice_read: Store, tables: tuple[str, ...]
 ) -> None:
@@ -210,7 +219,7 @@ def test_a_row_of_runs_that_no_history_shows_is_an_error_once_nothing_else_is_le
     assert {table: contents(swept, table) for table in TABLES} == before
 
 
-@pytest.mark.parametrize("swept", [BY_DELTA_RS], indirect=True)
+@pytest.mark.parametrize("swept", [EMBEDDED], indirect=True)
 def test_a_run_that_was_killed_before_its_row_of_runs_is_unfinished_and_not_missing(
     swept: Store,
 ) -> None:

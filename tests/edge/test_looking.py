@@ -2,17 +2,21 @@
 
 import json
 import re
+import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from claimlib.commands.snapshot import snapshot
+from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.report.counts import MEANINGS
 from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
-from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
+from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.folder_writer import FolderWriter
 from claimlib.testing.server import valkey_server
@@ -24,29 +28,42 @@ NOW_MS = 1_750_000_000_000
 SWEEP = ("--consumer", "c", "--min-idle", "1m")
 
 
-@pytest.fixture
-def where(store):
+@pytest.fixture(scope="module")
+def filled(empty_store, open_store, tmp_path_factory):
     """A group with three entries: two have been idle for 90 s, one for 5 ms."""
     idle = {1: 90_000, 2: 90_000, 3: 5}
     pending = tuple(PendingEntry(StreamId(n, 0), b"bob", NOW_MS - ms, n) for n, ms in idle.items())
     group = Group(StreamId(9, 0), pending, (Consumer(b"bob", NOW_MS, None),))
     entries = {StreamId(n, 0): (b"f", b"v") for n in idle}
-    write_keyspace(store, {b"orders": Stream(entries, {b"g": group})}, NOW_MS)
-    return store.where
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("filled") / "store")
+    write_keyspace(open_store(where), {b"orders": Stream(entries, {b"g": group})}, NOW_MS)
+    return where
 
 
 @pytest.fixture
-def swept(claimlib, where):
+def where(filled, tmp_path):
+    """The folder of a copy of that store."""
+    return str(shutil.copytree(filled, tmp_path / "filled"))
+
+
+@pytest.fixture(scope="module")
+def swept_once(filled, open_store, tmp_path_factory):
     """The store after runs 1, xautoclaim:nightly-1, and 2 and 3, of two commands with one id."""
-    runs = (
-        ("xautoclaim", where, *SWEEP, "--count", "1", "--run-id", "nightly-1"),
-        ("xautoclaim", where, *SWEEP, "--run-id", "2026-11-28-late"),
-        ("xclaim", where, "orders", "g", "d", "3-0", "--min-idle", "0ms", "--run-id", "undo"),
-        ("xack", where, "orders", "g", "3-0", "--run-id", "undo"),
-    )
-    for words in runs:
-        assert claimlib(*words).code == 0
+    where = shutil.copytree(filled, tmp_path_factory.mktemp("swept") / "store")
+    store = open_store(where)
+    key, claim = (b"orders", b"g"), AutoclaimRequest(b"c", 60_000)
+    xautoclaim(store, SweepRequest(replace(claim, count=1)), run_id="nightly-1")
+    xautoclaim(store, SweepRequest(claim), run_id="2026-11-28-late")
+    ids = (StreamId(3, 0),)
+    xclaim(store, [NamedClaim(*key, ClaimRequest(b"d", 0, ids))], run_id="undo")
+    xack(store, [NamedAck(*key, ids)], run_id="undo")
     return where
+
+
+@pytest.fixture
+def swept(swept_once, tmp_path):
+    """The folder of a copy of that store."""
+    return str(shutil.copytree(swept_once, tmp_path / "swept"))
 
 
 # ---- the counts of a run ----
@@ -188,9 +205,10 @@ def _looked_at(claimlib, where, *words):
 
 
 @CUT
-def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, store, where, at):
+def test_an_unfinished_sweep_does_not_keep_users_from_looking(claimlib, open_store, where, at):
     sweep = SweepRequest(AutoclaimRequest(b"c", 60_000))
     before = [_looked_at(claimlib, where, *words) for words in LOOKING]
+    store = open_store(where)
     _cut_off(lambda stop: xautoclaim(store, sweep, run_id="cut", progress=stop), at)
     for words, document in zip(LOOKING, before, strict=True):
         assert document["unfinished"] == []

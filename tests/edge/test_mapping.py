@@ -13,7 +13,7 @@ from claimlib.plans.column_readers import Shape
 from claimlib.plans.input_tables import PARTS
 from tests.edge.processes import ROOT
 
-CASES = 10_000
+CASES = 2_500
 
 
 def test_the_shipped_example_is_a_map_of_every_table():
@@ -117,7 +117,7 @@ def _a_map(chance):
     return "\n".join(lines), said, fault_line
 
 
-def test_ten_thousand_maps_say_what_was_written_or_name_the_line_of_their_fault(
+def test_thousands_of_maps_say_what_was_written_or_name_the_line_of_their_fault(
     tmp_path, monkeypatch
 ):
     chance = random.Random(11)
@@ -137,4 +137,4 @@ def test_ten_thousand_maps_say_what_was_written_or_name_the_line_of_their_fault(
             load_import_map(file)
         assert f"{file}, line {fault_line}, " in raised.value.message, text
         outcomes["bad"] += 1
-    assert min(outcomes.values()) >= 1000
+    assert min(outcomes.values()) >= 250

@@ -30,10 +30,7 @@ NO_COLUMNS = "claimlib: error: --columns goes with"
 OUTPUTS = ("table", "json", "csv", "jsonl")
 EACH_OUTPUT = pytest.mark.parametrize(
     "output",
-    [
-        "json",
-        *(pytest.param(output, marks=pytest.mark.long) for output in ("table", "csv", "jsonl")),
-    ],
+    [pytest.param(output, marks=pytest.mark.long) for output in OUTPUTS],
 )
 LISTED = [(), ("--limit", "1"), ("--limit", "1", "--quiet")]
 SHOWN = [

@@ -128,7 +128,7 @@ def where(store, claimlib, monkeypatch):
     return store.where
 
 
-@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.long)])
 def test_a_typing_error_is_told_before_spark_starts(claimlib, where, tmp_path, engine):
     (tmp_path / "ids").write_text("1-0\n", encoding="utf-8")
     (tmp_path / "bad").write_text("1-0\nx\n", encoding="utf-8")

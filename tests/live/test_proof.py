@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -22,8 +21,10 @@ from claimlib.runs.rollforward import find_finished_seq
 from claimlib.schema import quote_text
 from claimlib.semantics.model import AutoclaimRequest, IdleRule
 from claimlib.semantics.names import spell
+from claimlib.store.local import Condition
 from claimlib.store.tables import Store
 from claimlib.testing.server import valkey_server
+from tests.delta.own_rows import Opener
 
 _ENTRIES = 400
 
@@ -39,10 +40,10 @@ class Agreed:
 
 @pytest.fixture(scope="module")
 def agreed(
-    spark: SparkSession, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Agreed]:
     where = shutil.copytree(empty_store, tmp_path_factory.mktemp("agreed") / "store")
-    store = Store.open(spark, str(where))
+    store = open_store(where)
     with valkey_server() as server:
         stalled = workload.drive(server, entries=_ENTRIES)
         reading = ServerReading(server.url)
@@ -57,15 +58,15 @@ def agreed(
 
 
 @pytest.fixture
-def copied(spark: SparkSession, agreed: Agreed, tmp_path: Path) -> Store:
+def copied(open_store: Opener, agreed: Agreed, tmp_path: Path) -> Store:
     """The store, to be changed."""
-    return Store.open(spark, str(shutil.copytree(agreed.where, tmp_path / "store")))
+    return open_store(shutil.copytree(agreed.where, tmp_path / "store"))
 
 
 def test_a_store_after_the_job_agrees_with_the_server_on_every_fact(
-    spark: SparkSession, agreed: Agreed
+    open_store: Opener, agreed: Agreed
 ):
-    proof = prove(agreed.answer, Store.open(spark, str(agreed.where)), agreed.run)
+    proof = prove(agreed.answer, open_store(agreed.where), agreed.run)
 
     groups = agreed.answer.groups.values()
     pending = sum(len(group.after.pending) for group in groups)
@@ -103,8 +104,9 @@ def test_one_changed_count_and_one_changed_owner_are_the_differences_that_it_nam
     counted, owned = group.after.pending[-1], other_group.after.pending[0]
     counted_subject = Subject(*map(spell, key), str(counted.id))
     owned_subject = Subject(*map(spell, other_key), str(owned.id))
-    _update(copied, counted_subject, "delivery_count = delivery_count + 1")
-    _update(copied, owned_subject, "consumer = 'somebody else'")
+    update = copied.writer.update
+    update("pending", {"delivery_count": "delivery_count + 1"}, _row(counted_subject))
+    update("pending", {"consumer": "'somebody else'"}, _row(owned_subject))
 
     proof = prove(agreed.answer, copied, agreed.run)
 
@@ -130,9 +132,12 @@ def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
     kept, purged = group.after.pending[0].id, group.reply.deleted[0]
     kept_subject = Subject(*map(spell, key), str(kept))
     purged_subject = Subject(*map(spell, key), str(purged))
-    _run(copied, f"DELETE FROM {copied.identifier('pending')} WHERE", kept_subject)
-    tombstones = copied.identifier("tombstones")
-    _run(copied, f"INSERT INTO {tombstones} SELECT * FROM {tombstones} WHERE", purged_subject)
+    id_ms, id_seq = map(int, kept_subject.of.split("-"))
+    of = {"stream": kept_subject.stream, "consumer_group": kept_subject.group}
+    of |= {"id_ms": id_ms, "id_seq": id_seq}
+    copied.writer.delete("pending", *(Condition(name, value) for name, value in of.items()))
+    twice = copied.relation("tombstones").where(_row(purged_subject)).fetched()
+    copied.writer.append("tombstones", twice)
 
     proof = prove(agreed.answer, copied, agreed.run)
 
@@ -143,9 +148,9 @@ def test_a_pending_row_too_few_and_a_tombstone_too_many_are_one_difference_each(
 
 
 def test_a_proof_over_too_few_groups_fails_even_where_nothing_differs(
-    spark: SparkSession, agreed: Agreed
+    open_store: Opener, agreed: Agreed
 ):
-    store = Store.open(spark, str(agreed.where))
+    store = open_store(agreed.where)
     two = dict(list(agreed.answer.groups.items())[:2])
 
     proof = prove(replace(agreed.answer, groups=two), store, agreed.run)
@@ -158,15 +163,10 @@ def test_a_proof_over_too_few_groups_fails_even_where_nothing_differs(
     assert not replace(proof, differences=()).holds
 
 
-def _update(store: Store, subject: Subject, change: str) -> None:
-    _run(store, f"UPDATE {store.identifier('pending')} SET {change} WHERE", subject)
-
-
-def _run(store: Store, statement: str, subject: Subject) -> None:
-    """A statement on the row of one pending entry; Delta's DML takes no parameters."""
+def _row(subject: Subject) -> str:
+    """Return the SQL condition for the row of one entry."""
     id_ms, id_seq = map(int, subject.of.split("-"))
-    store.spark.sql(
-        f"{statement} stream = {quote_text(subject.stream)}"
-        f" AND consumer_group = {quote_text(subject.group)}"
+    return (
+        f"stream = {quote_text(subject.stream)} AND consumer_group = {quote_text(subject.group)}"
         f" AND id_ms = {id_ms} AND id_seq = {id_seq}"
     )

@@ -25,6 +25,7 @@ GROUPS = 1_600
 LEAST = 20  # of each branch of the rule
 
 
+@pytest.mark.long  # test_sweeps.py decides about two hundred by Spark
 def test_a_sweep_decides_about_hundreds_of_groups_as_the_reference_does(spark):
     """Nothing is random: by seed 1 the 1,600 groups, with their entries, requests and instants,
     are always the same."""
@@ -59,6 +60,7 @@ def test_whether_rows_are_few_or_many_it_decides_the_same(spark, monkeypatch, is
     assert_swept_as_the_reference(spark, random_batch(60, seed=1))
 
 
+@pytest.mark.long
 def test_a_consumer_with_two_rows_doubles_no_entry(spark):
     entry = PendingEntry(StreamId(1, 0), OTHER, 0, 1)
     group = Group(MAX_ID, (entry,), (Consumer(OTHER, 5, None),))
