@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+import redis
 
 from claimlib.commands.check import check
 from claimlib.commands.undo import undo
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
+from claimlib.testing.server import Server, valkey_server
 from claimlib.testing.tables import write_keyspace
-from tests.delta.own_rows import append, delete, update
+from tests.delta.own_rows import Opener, append, delete, update
 from tests.delta.pels import NOW_MS, keyspace
 from tests.delta.server_groups import GROUP, mirror, stall, sweep, write
 from tests.delta.test_undo import random_run
@@ -28,9 +33,20 @@ def differences_of(store: Store) -> dict[tuple[str, str], tuple[int, str]]:
     }
 
 
-@pytest.fixture
-def lived(store, server, client) -> Store:
-    """A store with snapshots, sweeps, a writeback, undos, and a group that went away."""
+@pytest.fixture(scope="module")
+def lived_path(
+    open_store: Opener, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return the folder of a store with snapshots, sweeps, a writeback, undos, and a group that
+    went away.
+    """
+    where = shutil.copytree(empty_store, tmp_path_factory.mktemp("lived") / "store")
+    with valkey_server() as server, closing(server.client()) as client:
+        live(open_store(where), server, client)
+    return where
+
+
+def live(store: Store, server: Server, client: redis.Redis) -> None:
     stall(client, "s", [f"{n}-0" for n in range(1, 8)])
     stall(client, "t", ["1-0"], owner="carl")
     client.xdel("s", "3-0")
@@ -43,7 +59,12 @@ def lived(store, server, client) -> Store:
     second = random.Random(1)
     for _ in range(2):
         undo(store, str(random_sweep(store, second)))
-    return store
+
+
+@pytest.fixture
+def lived(open_store: Opener, lived_path: Path, tmp_path: Path) -> Store:
+    """A copy of that store."""
+    return open_store(shutil.copytree(lived_path, tmp_path / "lived"))
 
 
 def random_sweep(store: Store, draw: random.Random) -> int:
