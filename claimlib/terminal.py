@@ -44,7 +44,7 @@ def number_of(count: int, singular: str, many: str | None = None) -> str:
     """`1 group`, `2 groups`, `1,000 entries`.
 
     Args:
-        many: the plural; null: `one` with an s.
+        many: the plural.  None means `one` with an s.
     """
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 

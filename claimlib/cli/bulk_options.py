@@ -35,7 +35,7 @@ class Named:
     """The names and ids that the options give: ids, a list of ids, or a table of requests.
 
     Attributes:
-        names: of stream, group and (xclaim) consumer, as they are spelled; null: not given.
+        names: of stream, group and (xclaim) consumer, as they are spelled.  None means not given.
         ids: as texts.
         ids_from: a file or table of ids instead.
         requests: a table of requests instead of all.

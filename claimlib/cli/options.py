@@ -51,8 +51,8 @@ class View:
     """How a result is printed, as the options say.
 
     Attributes:
-        columns: names or headings, comma separated; null: all.
-        quiet: whether remarks for people are left out, but for what a limit cut off.
+        columns: names or headings, comma separated.  None means all.
+        quiet: True if remarks for people are omitted, except what a limit cut off.
 
     Raises:
         RequestError: the columns of JSON cannot be chosen.

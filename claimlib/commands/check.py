@@ -33,7 +33,7 @@ class Problem:
         refuses: whether a sweep refuses groups for it, or cannot use the table; else a remark.
         count: how many rows, keys, groups, owners or runs, as `what` says.
         example: one of them.
-        remedy: the statement that repairs it; null: there is no single one.
+        remedy: the statement that repairs it.  None if there is no single one.
         is_difference: True if the replay found it.
     """
 

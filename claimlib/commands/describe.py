@@ -48,7 +48,7 @@ def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = Non
 
     Args:
         at: needs `TABLES`, see `xpending.read_store`.
-        now_ms: the instant for all groups; null: each group's snapshot instant.
+        now_ms: the time for all groups.  None means the time of each group's snapshot.
 
     Examples:
         >>> describe(read_store(open_store("./store")), Scope("orders")).consumers.count()

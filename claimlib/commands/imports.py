@@ -61,9 +61,9 @@ class ImportRequest:
 
     Attributes:
         entries, pending: a table each: a name of the catalog, a folder or a file.
-        groups: null: the groups are those that pending has; the last delivered id is then the
-            largest pending one, and there is no snapshot time.
-        consumers: null: the store's own are left as they are, in groups that are still there.
+        groups: None means that the groups are those of `pending`.  The last delivered id is then
+            the largest pending one, and there is no snapshot time.
+        consumers: None means that the store's consumers stay, in groups that still exist.
         streams: says over which id range the entries of each stream are complete.
         entries_complete: whether entries has exactly the ids that the streams have, all of them.
         limits: how much the tables may take away from the store; entries or pending may be empty

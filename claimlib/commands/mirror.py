@@ -77,7 +77,8 @@ class Landing:
         source: what the store mirrors.
         scope: what was requested.
         small: by table (groups, consumers, streams) its journal rows, one per row that was read.
-        rows: how many rows of pending and of entries the reader handed over; null: not counted.
+        rows: the number of rows of pending and of entries that the reader returned.  None means
+            not counted.
         server: of which server process; nothing is known of tables.
         counts: what else the report counts.
         would_explain: see `SourceState`.
@@ -256,7 +257,7 @@ class _Survey:
         staged: rows of the small tables that were read.
         stored: rows of the store: of the small tables those in scope; of pending and entries 1
             where a bucket that may have some has any, else 0.
-        last_run_seq: of the small tables' stored rows the largest run number; null: there are none.
+        last_run_seq: the largest run number in the stored rows.  None if there are none.
     """
 
     staged: Mapping[str, int]
@@ -304,11 +305,11 @@ class _Changes:
     Attributes:
         stored: how many rows in scope the store has.
         after: what it will hold.
-        last_run_seq: the largest run number in the stored rows; null: there is none.
-        by_key: sums of what differs, see `Comparison.by_key`; null: the store has nothing.
+        last_run_seq: the largest run number in the stored rows.  None if there are none.
+        by_key: sums of what differs, see `Comparison.by_key`.  None if the store is empty.
         removed: how many rows are removed.
         claims: of the rows that change, those that a run of the store had claimed.
-        rows: journal rows; null: there are none.
+        rows: journal rows.  None if there are none.
     """
 
     stored: int

@@ -70,7 +70,7 @@ def decide(
     """Return all journal rows of a sweep at pinned versions.
 
     Args:
-        now_ms: the instant for all groups; null: that of each group's snapshot.
+        now_ms: the time for all groups.  None means the time of each group's snapshot.
         refuse_duplicates: whether groups with two rows of one entry are looked for, and refused.
         allow_none: see `commands.xautoclaim`.
 

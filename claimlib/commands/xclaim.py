@@ -68,7 +68,8 @@ def xclaim(
         sharing: the consumers that share what is claimed in each group.  The consumers of the
             requests then get nothing.  A group without a live consumer is refused, too.
         run_id: the key of the run together with the command; the same key again changes nothing.
-        now_ms: the instant for all groups, ms since the epoch; null: each group's snapshot instant.
+        now_ms: the instant for all groups, ms since the epoch.  None means the
+            time of each group's snapshot.
         dry_run: decide and show, and write nothing.
         progress: told each phase as it begins, and again with each new detail.
 

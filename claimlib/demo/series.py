@@ -41,7 +41,7 @@ class Life:
 
     Attributes:
         deliveries: when and to whom, the first one first; a claim counts as one.
-        acked_ms: when it was acknowledged; null: never, so far.
+        acked_ms: the time of its acknowledgement.  None means not yet.
     """
 
     id: StreamId

@@ -41,7 +41,7 @@ class StreamPlan:
         groups: its consumer groups, each of which reads it.
         deleted_share: how much of it is deleted (XDEL), here and there.
         kept_share: how much of it its trim (XTRIM MAXLEN) leaves; 1: it is not trimmed.
-        ids_around: what its ids stand for at the sweep's instant; null: that time, as usual.
+        ids_around: the time in its ids at the sweep's instant.  None means that instant.
         healthy: the group (if any) in which nobody dies and nothing fails.
     """
 

@@ -298,7 +298,7 @@ def connect(
     Args:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS; never with a password.
         password: Null: no login (or `nopass` for a user name).
-        username: Instead of the URL's; null: the URL's, else the server's default user.
+        username: replaces the URL's.  None means the URL's, or the server's default user.
         ca_file: Certificates to trust for TLS besides the system's; verification is always on.
         connect_timeout_s: Seconds to wait for the connection.
         timeout_s: Seconds to wait for each reply, and for the TLS handshake.

@@ -24,7 +24,7 @@ class Pacer:
     had been sent one by one.
 
     Args:
-        max_per_second: Commands per second; null: as fast as the server answers.
+        max_per_second: commands per second.  None means as fast as the server answers.
         clock: Seconds, never running backwards.
         sleep: Waits so many seconds.
     """

@@ -47,7 +47,7 @@ class Rights(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A right that was tried; `denied` is the server's refusal, null: the user has it."""
+    """A right that was tried; `denied` is the server's refusal, or None if the user has it."""
 
     right: Right
     denied: PermissionDeniedError | None

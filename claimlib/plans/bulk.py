@@ -265,10 +265,10 @@ def groups(ids: Relation) -> Relation:
 def judged(
     groups: Relation, ids: Relation, pending: Relation, run_seq: int, *, any_outside: bool
 ) -> Relation:
-    """`groups` with `reason`: why the group is refused (null: it is accepted).
+    """Return `groups` with `reason`, which says why the group is refused.  None means accepted.
 
-    An id outside the proven range refuses its group where it is pending, for it might be purged,
-    and where it is to be forced; else nothing depends on it.
+    An id outside the proven range refuses its group if it is pending, because it might be deleted,
+    and if the request forces it.  Otherwise nothing depends on it.
     """
     counted = _with_unusable(groups, ids, pending, run_seq)
     if not any_outside:
@@ -361,8 +361,8 @@ def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> 
     Rows of one key are in one task.
 
     Args:
-        entries: null: nobody asks whether the streams still have the ids; to the kernel they do
-            not.
+        entries: None means that it does not matter if the streams have the ids.  The kernel then
+            gets them as ids that the streams do not have.
     """
     request = ", ".join(
         (

@@ -165,8 +165,8 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
     of both sides.
 
     Args:
-        stored: rows of pending, with `is_claim`: whether a run of the store wrote the row, and not
-            its source (null: no).
+        stored: rows of pending with `is_claim`, which is true if a run of the store wrote the row.
+            False or None means that the source has it.
     """
     state = ", ".join(_STATE)
     before = ", ".join(f"{name} AS from_{name}" for name in _STATE)
@@ -224,8 +224,8 @@ def pending_by_group(compared: Relation) -> Relation:
 
     Columns: `stored`, `new`, `changed`, `removed` (rows), `claims` (of the changed rows, those that
     a run of the store had given to another consumer), `last`, the largest removed id as a struct
-    that sorts as ids do (null: none is removed), `last_run_seq` (the largest of the stored rows)
-    and `after`, the `Digest` of what the store will hold.  One shuffle, of partial sums.
+    that sorts as ids do (None if no row is removed), `last_run_seq` (the largest of the stored
+    rows) and `after`, the `Digest` of the rows after the run.  One shuffle, of partial sums.
     """
     return compared.sql(
         f"""
@@ -352,8 +352,9 @@ def unexplained_entries(removed: Relation, streams: Relation) -> Relation:
 
     Columns: `stored` and `unexplained` (rows of entries).
 
-    `streams`: one row per stream of the source, with last_generated_ms and last_generated_seq
-    (null: the source does not say, and so explains nothing).
+    Args:
+        streams: one row per stream of the source, with last_generated_ms and last_generated_seq.
+            If they are None, they are unknown, and explain no removal.
     """
     return _unexplained(removed, streams, "stream", "last_generated")
 

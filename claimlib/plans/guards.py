@@ -67,9 +67,10 @@ def owners(
 
 
 def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation:
-    """`judged`, with what the requests with guards would do: `spared` and `parked` (entries; null:
-    the request has no guards, or the group is refused), and with the groups refused that a limit
-    does not allow.
+    """Return `judged` with the effect of the guards, and refuse groups that exceed a limit.
+
+    Columns: `spared` and `parked` are numbers of entries.  They are None if the request has no
+    guards, or the group is refused.
 
     Args:
         judged: with the groups' keys.

@@ -16,12 +16,12 @@ BINS = 64
 
 
 def counted(pending: Relation, windows: Relation) -> Relation:
-    """Return how far each page's rows reach: one row per group that has entries in its window.
+    """Return where each page's rows end: one row per group that has entries in its window.
 
     Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
-    rows; null: the window has fewer), `up_to_bin` (the rows up to its end) and `low_ms` (the
-    smallest id_ms of all).  Rows are counted where they lie; at most `BINS` numbers per group and
-    partition are shuffled.
+    rows), `up_to_bin` (the number of rows up to its end) and `low_ms` (the smallest id_ms of all).
+    `bin` is None if the window has fewer rows.  Rows are counted in their partitions.  At most
+    `BINS` numbers per group and partition are shuffled.
 
     Args:
         pending: rows of pending, cut to the files that the windows overlap.

@@ -225,7 +225,7 @@ def _unsound(table: str, run_seq: int) -> str:
 
 
 def _names(*columns: str) -> str:
-    """As SQL: the names of tables that stand in columns, comma separated; null: there is none."""
+    """Return SQL for the names of tables in columns, comma separated.  It is null without any."""
     return f"nullif(concat_ws(', ', {', '.join(columns)}), '')"
 
 
@@ -308,8 +308,10 @@ CALLER_IS_SEEN = _is_one_of(
 
 
 def ended(targets: Relation, ends: Relation | None) -> Relation:
-    """`standing` with `page_end_ms` and `page_end_seq`: the last of a page's rows; null: a sweep,
-    or a page up to the end."""
+    """Return `standing` with `page_end_ms` and `page_end_seq`, the id of a page's last row.
+
+    Both are None for a sweep, and for a page that reaches the end.
+    """
     if ends is None:
         none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("page_end_ms", "page_end_seq"))
         return targets.select("*", *none)

@@ -21,9 +21,10 @@ _INT_MAX = 2**31 - 1
 
 
 def instants(groups: Relation, now_ms: int | None) -> Relation:
-    """Return one row per (stream, consumer_group) of the table groups, also of one that stands
-    there twice: `snapshot_ms` (when it was read; null: not known) and `now_ms`, the instant at
-    which its entries are looked at (null: there is none).
+    """Return one row per (stream, consumer_group) of the table groups, even if it has two.
+
+    Columns: `snapshot_ms`, the time of its snapshot, and `now_ms`, the time for which its idle
+    times are computed.  They are None if they are unknown.
     """
     return groups.sql(
         f"SELECT {GROUP_SQL}, min(snapshot_ms) AS snapshot_ms, min({instant(now_ms)}) AS now_ms"
@@ -115,9 +116,10 @@ _PARTS = ("name", "value")
 
 
 def shares(entries: Relation) -> Relation:
-    """Return one row per (stream, consumer_group, consumer) that owns entries (null: nobody):
-    `pending`, and the smallest and the largest of its ids: `low_ms` and `low_seq`, `high_ms` and
-    `high_seq`.
+    """Return one row per (stream, consumer_group, consumer) that owns entries.
+
+    The consumer of entries without an owner is None.  Columns: `pending`, and the smallest and the
+    largest id: `low_ms` and `low_seq`, `high_ms` and `high_seq`.
     """
     return entries.sql(
         f"""
@@ -173,12 +175,18 @@ def overview(
 ) -> Relation:
     """Return one row per (stream, consumer_group) of the table groups, or that has entries.
 
-    Columns: `is_known` (is it in groups?), snapshot_ms (when it was read, ms since the epoch; null:
-    not known), now_ms (the instant of the idle times; null: none), pending, the sums and maxima
-    of `owners`, `owners` (how many consumers own entries), `idle_owners` (of those, how many were
-    active last so long ago, or longer; seen, where it is not known when they were active; null: not
-    known), `unknown_owners` (of those, how many `consumers` lacks) and `changed_by_runs` (entries
-    that runs have changed since the group was read from the server; null if there is no server).
+    Columns:
+
+    - `is_known`: true if the table groups has the group.
+    - snapshot_ms and now_ms: the time of its snapshot, and the time of the idle times, ms since the
+      epoch.  None if they are unknown.
+    - pending, and the sums and maxima of `owners`.
+    - `owners`: the number of consumers that own entries.
+    - `idle_owners`: the number of these that were last active so long ago, or longer.  If that time
+      is unknown, the time they were last seen counts.  None if both are unknown.
+    - `unknown_owners`: the number of these that the table consumers lacks.
+    - `changed_by_runs`: the number of entries that runs have changed since the snapshot.  None if
+      there is no server.
 
     Args:
         by_owner: `owners`.

@@ -56,7 +56,7 @@ def report_of_overview(
 
     Args:
         limit: the most groups to show, or None for all.
-        at_ms: the instant for which the age of the snapshots is shown; null: it is not.
+        at_ms: the time for which the age of the snapshots is shown.  None means not shown.
         shows_server: True if the entries are those of the server at the snapshots.
     """
     (totals,) = groups.select(

@@ -52,7 +52,7 @@ class Outcome:
     Attributes:
         number_lost: how many rows another writer changed first.
         gone: of how many the row is away, and nobody can tell any more who took it.
-        lost: the `lost` journal rows to write (null: nothing was lost).
+        lost: the `lost` journal rows to write.  None means nothing was lost.
         version: that of `pending` right after the run, where it has just been looked up; null: it
             has not.
     """
@@ -138,7 +138,7 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     it), so what others do later is not taken for a loss, whenever the run is verified.
 
     Args:
-        changed: what `apply` gave a moment ago; null: nobody knows.
+        changed: the result of `apply`.  None means unknown.
 
     Raises:
         VerificationError: a row is as the decision found it, so it should have been changed.
@@ -443,7 +443,10 @@ def _right_after(
 
 
 def _beside(rows: Relation, pending: Relation) -> Relation:
-    """Journal rows with the state of the pending row of the same key (null: there is none)."""
+    """Return journal rows with the state of the pending row of the same key.
+
+    The state is None if there is no such row.
+    """
     now = ", ".join(f"t.{name} AS now_{name}" for name in (*STATE, "run_seq"))
     return rows.sql(
         f"SELECT this.*, {now} FROM {{this}} AS this LEFT JOIN {{pending}} AS t"

@@ -112,8 +112,8 @@ class Decision:
 
     Attributes:
         rows: any columns of the journal; those missing are null.
-        staged: what was staged for this decision; null: nothing.
-        source: what was read, and the store mirrors; null: nothing.
+        staged: what was staged for this decision.  None means nothing.
+        source: the source that was read.  None means none.
         server: which server process that was; null ids: none, or not known.
         counts: what only the deciding process can count, for the run's report.
     """
@@ -144,7 +144,7 @@ def run(
         command: with `run_id` the key of the run.
         request: the request, as JSON values; kept with the run.
         decide: called with pinned versions, gives the journal rows; may be called again.
-        run_id: the caller's name for this run, e.g. the scheduler's; null: one is made up.
+        run_id: the caller's name for this run.  None means that one is generated.
         now_ms: the instant that the caller gave, if any; a part of the request.
         progress: told each phase as it begins, with a detail to show, and again with each new one.
 

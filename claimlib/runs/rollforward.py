@@ -73,7 +73,7 @@ class FinishedRun:
     Attributes:
         phase_ms: how long each phase took, in ms, in the processes that decided and finished it.
         began_ms, ended_ms: when, by the clock of the process that decided it and of that which
-            finished it, ms since the epoch; null: not known.
+            finished it, ms since the epoch.  None means unknown.
         engine: the engine that finished it, `spark` or `embedded`; None if an earlier version of
             claimlib finished it.
         is_repeat: whether an earlier call with the same key had done it; it is no column of `runs`.

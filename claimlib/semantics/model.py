@@ -137,7 +137,7 @@ class Consumer:
     Attributes:
         name: any bytes.
         seen_time_ms: its last attempt to get entries.
-        active_time_ms: the last time that it got at least one; null: never, or not known.
+        active_time_ms: the last time that it got an entry.  None means never or unknown.
 
     Raises:
         StateError: a number is out of range.
@@ -351,12 +351,12 @@ class ClaimRequest:
         consumer: who gets the entries.
         min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
         ids: what is claimed, in this order; an id may stand in it twice, and there may be none.
-        idle_ms: how long the entries are to have been idle afterwards; null: not given.
-        time_ms: since when, instead; null: not given.  Neither: since now.
-        retrycount: the delivery count that the entries get; null: one more (with JUSTID the same).
+        idle_ms: the idle time that the entries get.  None means that it is not given.
+        time_ms: the delivery time that they get instead.  If neither is given, it is now.
+        retrycount: the delivery count that they get.  None means one more; with JUSTID, the same.
         force: claim also what is not pending.
         justid: leave delivery counts alone (and give ids without fields).
-        last_id: raise the group's last delivered id to this one; null: not given.
+        last_id: the id to which the group's last delivered id is raised.  None means not given.
         idle_rule: what counts as idle enough at exact equality.
         profile: the servers whose behavior is followed.
 
@@ -417,7 +417,7 @@ class PendingRange:
         count: how many rows at most; 0 or less: none.
         min_idle_ms: only what has been idle for so long, or longer; null or 0: all.  Below 0 it
             leaves out what was delivered later than so far from now on.
-        consumer: only what this consumer owns; null: whoever owns it.
+        consumer: the owner of the entries.  None means any owner.
 
     Examples:
         >>> PendingRange(MIN_ID, MAX_ID, count=10, consumer=b"bob").consumer
@@ -437,7 +437,7 @@ class PendingSummary:
 
     Attributes:
         number: how much is pending.
-        smallest, largest: the first and the last pending id; null: nothing is pending.
+        smallest, largest: the first and the last pending id.  None if nothing is pending.
         consumers: how much each consumer owns that owns anything, by name.
     """
 

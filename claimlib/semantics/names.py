@@ -145,7 +145,9 @@ def glob_pattern(glob: str | bytes) -> str:
 
 
 def literal_name(glob: str | bytes) -> bytes | None:
-    r"""Return the one name that a glob without any of `*?[\` matches; null: it may match several.
+    r"""Return the one name that a glob without any of `*?[\` matches.
+
+    None if it may match several.
 
     Raises:
         GlobError: the glob is empty, or is not valid Unicode text.

@@ -85,9 +85,9 @@ class Commit:
 
     Attributes:
         mode: whether rows are added, or take the place of those that are there.
-        partitions: of which partitions they take the place; null: of all.
-        token: null: the commit has none.
-        note: its user metadata; null: it has none.
+        partitions: the partitions that they replace.  None means all.
+        token: None if the commit has none.
+        note: its user metadata.  None if it has none.
     """
 
     mode: Literal["append", "overwrite"]

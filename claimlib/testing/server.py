@@ -63,7 +63,7 @@ def valkey_server(
     """Starts a server, hands it over, and ends it.
 
     Args:
-        password: What the default user must give (`requirepass`); null: nothing.
+        password: the password of the default user (`requirepass`).  None means none.
         users: ACL users, each as in a server's configuration without the word `user`, such as
             `"reader on >secret ~* -@all +xinfo|stream"`.
         config: Further lines of the server's configuration, by directive.
