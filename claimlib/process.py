@@ -72,7 +72,9 @@ _EXTRAS = {
     "pyspark": "spark",
     "redis": "redis",
     "rich": "cli",
+    "starlette": "serve",
     "typer": "cli",
+    "uvicorn": "serve",
 }
 
 

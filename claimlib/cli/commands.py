@@ -19,6 +19,7 @@ for _name in (
     "entry",
     "report",
     "advise",
+    "serve",
     "doctor",
     "demo",
 ):

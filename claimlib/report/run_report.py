@@ -60,10 +60,12 @@ class Section:
     Attributes:
         table: the rows; its title is the heading.
         bars: the names of the columns that a plot shows as bars, one group of bars per row.
+        links: per row the page that its first cell leads to, or None.  Empty if no row has one.
     """
 
     table: Report
     bars: tuple[str, ...] = ()
+    links: tuple[str | None, ...] = ()
 
 
 def verdict(report: RunReport) -> str:

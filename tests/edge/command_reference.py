@@ -33,6 +33,7 @@ GUIDES = {
     "entry": "looking.md",
     "report": "reports.md",
     "advise": "reports.md",
+    "serve": "looking.md",
     "abandon": "runs.md",
     "doctor": "looking.md",
     "demo": "../README.md#try-it",

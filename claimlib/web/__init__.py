@@ -1,0 +1,1 @@
+"""Show stores in a browser: pages that only read."""

@@ -1,0 +1,327 @@
+"""State what each page of `claimlib serve` shows.  Each function reads a store and returns a page.
+
+The pages of a store are beside each other, so a link from one to another is its name and a query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from urllib.parse import urlencode
+
+from claimlib.commands.advise import DEFAULT_MIN_IDLES_MS, advise
+from claimlib.commands.entry import entry_history
+from claimlib.commands.run_report import dry_run_report, run_report
+from claimlib.commands.runs import list_runs
+from claimlib.commands.sweep_request import SweepRequest
+from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.commands.xpending import (
+    matching_entries,
+    pending_entries,
+    pending_overview,
+    pending_summary,
+    read_store,
+    refuse_unknown,
+)
+from claimlib.engine.relation import DESCENDING
+from claimlib.errors import RequestError
+from claimlib.plans.differences import EVERYTHING
+from claimlib.plans.keys import GROUP, ID_ORDER
+from claimlib.report.advise import report_of_advice
+from claimlib.report.advise import sections as sections_of_advice
+from claimlib.report.entry import report_of_entry
+from claimlib.report.headings import headings
+from claimlib.report.model import Report
+from claimlib.report.page import Field, Form, Link, Page
+from claimlib.report.run_report import Section
+from claimlib.report.run_report_html import page_of_run
+from claimlib.report.runs import before_unfinished, report_of_runs
+from claimlib.report.text import idle, visible
+from claimlib.report.xpending import report_of_entries, report_of_overview, report_of_summary
+from claimlib.runs.rollforward import wall_ms
+from claimlib.semantics.ids import MAX_ID, MIN_ID, parse_id
+from claimlib.semantics.model import AutoclaimRequest, PendingRange
+from claimlib.semantics.names import unspell_shown
+from claimlib.store.tables import Store
+from claimlib.times import parse_duration_ms
+
+MOST_ROWS = 100
+"""The largest number of rows of one table on a page."""
+STALLED_MS = 15 * 60_000
+_PARTS = {
+    "groups": "Groups",
+    "entries": "Longest idle entries",
+    "runs": "Runs",
+    "advice": "Which min-idle",
+    "dry-run": "Dry run",
+}
+"""The pages of a store that the navigation names, with their titles."""
+
+Query = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStore:
+    """Hold a store and its place among the pages.
+
+    Attributes:
+        name: the location that the user gave.
+    """
+
+    name: str
+    store: Store
+
+
+def fleet(stores: Sequence[ServedStore]) -> Page:
+    """Return the page with one row per store."""
+    columns = headings("store", "groups", "pending", "stalled", "oldest_idle_ms", "unfinished")
+    rows = [_fleet_row(served) for served in stores]
+    table = Report("Stores", columns, tuple(rows), (), {}, [])
+    links = tuple(f"stores/{number}/groups" for number in range(len(stores)))
+    return Page(
+        "claimlib", "Stores and their pending entries", sections=[Section(table, (), links)]
+    )
+
+
+def _fleet_row(served: ServedStore) -> tuple[str | int | None, ...]:
+    at = read_store(served.store)
+    groups = pending_overview(at, stalled_ms=STALLED_MS)
+    (totals,) = groups.select(
+        *("count(*) AS groups", "coalesce(sum(pending), 0L) AS pending"),
+        *("coalesce(sum(stalled), 0L) AS stalled", "max(oldest_idle_ms) AS oldest_idle_ms"),
+    ).collect()
+    numbers = (totals[name] for name in ("groups", "pending", "stalled"))
+    return (
+        visible(served.name),
+        *numbers,
+        idle(totals["oldest_idle_ms"]),
+        len(at.unfinished),
+    )
+
+
+def groups(served: ServedStore, query: Query) -> Page:
+    """Return the page with the groups of a store, the longest idle first."""
+    del query
+    at = read_store(served.store)
+    overview = pending_overview(at, stalled_ms=STALLED_MS)
+    report = report_of_overview(served.name, overview, STALLED_MS, MOST_ROWS, wall_ms())
+    shown = before_unfinished(report, at.unfinished)
+    return _page(served, "groups", shown, _links(shown, "group", GROUP))
+
+
+def group(served: ServedStore, query: Query) -> Page:
+    """Return the page of one group: its owners, and its entries, the longest idle first.
+
+    Args:
+        query: `stream` and `group`.  `consumer` and `min_idle` choose entries.
+    """
+    key = _key(query)
+    at = read_store(served.store)
+    consumer = query.get("consumer") or None
+    owner = None if consumer is None else unspell_shown(consumer)
+    refuse_unknown(at, EVERYTHING, key, owner)
+    wanted = PendingRange(
+        MIN_ID,
+        MAX_ID,
+        MOST_ROWS,
+        consumer=owner,
+        min_idle_ms=parse_duration_ms(query["min_idle"]) if query.get("min_idle") else None,
+    )
+    owners = report_of_summary(*key, pending_summary(at, *key))
+    matching = replace(
+        matching_entries(at, *key, wanted),
+        order=(f"idle_ms{DESCENDING}", f"delivery_count{DESCENDING}", *ID_ORDER),
+    )
+    entries = report_of_entries(served.name, matching, MOST_ROWS)
+    names = {"stream": query["stream"], "group": query["group"]}
+    of_owner = [_href("group", {**names, "consumer": row["consumer"]}) for row in owners.records]
+    return Page(
+        f"{visible(query['stream'])} / {visible(query['group'])}",
+        owners.title,
+        links=_navigation(None),
+        form=Form(
+            "group",
+            [
+                Field("consumer", "Consumer", query.get("consumer", "")),
+                Field("min_idle", "Idle for at least, as 15m", query.get("min_idle", "")),
+            ],
+            "Choose entries",
+            tuple(names.items()),
+        ),
+        sections=[
+            Section(replace(owners, title="Owners"), ("pending",), tuple(of_owner)),
+            Section(
+                _shown(_without_group(entries), "Entries, the longest idle first"),
+                (),
+                _entry_links(entries),
+            ),
+        ],
+    )
+
+
+def entries(served: ServedStore, query: Query) -> Page:
+    """Return the page with the longest idle entries of all groups."""
+    del query
+    at = read_store(served.store)
+    report = report_of_entries(served.name, pending_entries(at), MOST_ROWS)
+    return _page(served, "entries", before_unfinished(report, at.unfinished), _entry_links(report))
+
+
+def entry(served: ServedStore, query: Query) -> Page:
+    """Return the page with the history of one entry.
+
+    Args:
+        query: `stream`, `id`, and `group`, which may be missing.
+    """
+    if not query.get("stream") or not query.get("id"):
+        raise RequestError("name an entry: stream and id")
+    stream, group_name = query["stream"], query.get("group")
+    history = entry_history(
+        served.store,
+        unspell_shown(stream),
+        parse_id(query["id"]),
+        None if group_name is None else unspell_shown(group_name),
+    )
+    report = report_of_entry(history, MOST_ROWS)
+    of_run = tuple(
+        None if row["run_seq"] is None else _href("run", {"run": str(row["run_seq"])})
+        for row in islice(report.records, len(report.rows))
+    )
+    return Page(
+        report.title,
+        report.notes[0] if report.notes else report.title,
+        notes=report.notes[1:],
+        links=_navigation(None),
+        sections=[Section(replace(_shown(report, "Events"), notes=()), (), of_run)],
+    )
+
+
+def runs(served: ServedStore, query: Query) -> Page:
+    """Return the page with the newest runs."""
+    del query
+    report = report_of_runs(served.name, list_runs(served.store, MOST_ROWS))
+    links = [_href("run", {"run": str(row["run_seq"])}) for row in report.records]
+    return _page(served, "runs", report, links)
+
+
+def run(served: ServedStore, query: Query) -> Page:
+    """Return the page with the report on one run.
+
+    Args:
+        query: `run`, its number or its key.
+    """
+    return replace(page_of_run(run_report(served.store, query.get("run"))), links=_navigation(None))
+
+
+def advice(served: ServedStore, query: Query) -> Page:
+    """Return the page that compares values of min-idle.
+
+    Args:
+        query: `min_idle`, values with spaces between them; it may be missing.
+    """
+    texts = query.get("min_idle", "").split()
+    values = [parse_duration_ms(text) for text in texts] or DEFAULT_MIN_IDLES_MS
+    compared = advise(served.store, values)
+    main = report_of_advice(compared)
+    return Page(
+        _PARTS["advice"],
+        main.title,
+        notes=main.notes,
+        links=_navigation("advice"),
+        form=Form(
+            "advice", [Field("min_idle", "Values, as 5m 15m 1h", " ".join(texts))], "Compare"
+        ),
+        sections=sections_of_advice(compared),
+    )
+
+
+def dry_run(served: ServedStore, query: Query) -> Page:
+    """Return the page with the report on a dry run of xautoclaim.
+
+    Args:
+        query: `consumer` and `min_idle`.  Without them, the page has only the form.
+    """
+    consumer, min_idle = query.get("consumer", ""), query.get("min_idle", "")
+    form = Form(
+        "dry-run",
+        [
+            Field("consumer", "New owner", consumer or "reclaimer"),
+            Field("min_idle", "Idle for longer than", min_idle or "15m"),
+        ],
+        "Show what would be done",
+    )
+    page = Page(_PARTS["dry-run"], "A dry run changes nothing. Choose the new owner and min-idle.")
+    if min_idle:
+        name = unspell_shown(consumer)
+        request = SweepRequest(AutoclaimRequest(name, parse_duration_ms(min_idle)))
+        now_ms = wall_ms()
+        reply = xautoclaim(served.store, request, now_ms=now_ms, dry_run=True)
+        page = page_of_run(dry_run_report(served.store, reply, now_ms=now_ms))
+    return replace(page, form=form, links=_navigation("dry-run"))
+
+
+PAGES = {
+    "groups": groups,
+    "group": group,
+    "entries": entries,
+    "entry": entry,
+    "runs": runs,
+    "run": run,
+    "advice": advice,
+    "dry-run": dry_run,
+}
+"""The functions by the names of their pages."""
+
+
+def _page(served: ServedStore, name: str, report: Report, links: Iterable[str | None] = ()) -> Page:
+    section = Section(_shown(report, _PARTS[name]), (), tuple(links))
+    about = f"store {served.name}"
+    return Page(_PARTS[name], report.title, about, (), [section], _navigation(name))
+
+
+def _navigation(current: str | None) -> tuple[Link, ...]:
+    parts = (Link(title, None if name == current else name) for name, title in _PARTS.items())
+    return (Link("All stores", "../../"), *parts)
+
+
+def _key(query: Query) -> tuple[bytes, bytes]:
+    if "stream" not in query or "group" not in query:
+        raise RequestError("name a group: stream and group")
+    return unspell_shown(query["stream"]), unspell_shown(query["group"])
+
+
+def _href(name: str, query: Mapping[str, str | None]) -> str:
+    given = {key: value for key, value in query.items() if value is not None}
+    return f"{name}?{urlencode(given)}"
+
+
+def _links(report: Report, name: str, key: Sequence[str]) -> Iterable[str | None]:
+    """Yield the page that each row leads to; the row with the totals leads nowhere."""
+    records = list(islice(report.records, len(report.rows)))
+    for row in records:
+        yield _href(name, dict(zip(("stream", "group"), (row[of] for of in key), strict=True)))
+    yield from (None for _ in range(len(report.rows) - len(records)))
+
+
+def _entry_links(report: Report) -> tuple[str | None, ...]:
+    """Return the history of an entry that each row leads to."""
+    return tuple(
+        _href(
+            "entry", {"stream": row["stream"], "group": row["consumer_group"], "id": str(row["id"])}
+        )
+        for row in islice(report.records, len(report.rows))
+    )
+
+
+def _shown(report: Report, title: str) -> Report:
+    """Return a report under another title, and without the options that show more rows."""
+    rows = len(report.rows)
+    cut_off = (f"only the first {rows} rows are shown",) if report.cut_off else ()
+    return replace(report, title=title, cut_off=cut_off)
+
+
+def _without_group(report: Report) -> Report:
+    """Return a report without the columns of the group, which lead."""
+    columns = dict(islice(report.columns.items(), len(GROUP), None))
+    return replace(report, columns=columns, rows=tuple(row[len(GROUP) :] for row in report.rows))
