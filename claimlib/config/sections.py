@@ -1,4 +1,4 @@
-"""The sections of the settings, which declare each key once, as a field.
+"""Define the sections of the settings, which declare each key once, as a field.
 
     count: Annotated[_Count | None, Option("Process …", "NUMBER", unset="the whole group")] = None
 
@@ -51,7 +51,7 @@ SPELLED = (
 
 
 class OptionGroup(StrEnum):
-    """Name a heading of the help, under which options stand, in this order."""
+    """Name a heading above options in the help.  The headings are in this order."""
 
     WHICH = "Which entries"
     WHO = "Who gets them"
@@ -147,7 +147,7 @@ def live_ms(value: object) -> int:
     """Return the duration of `live:DURATION`, or 0 for `live` without a duration.
 
     Raises:
-        ValueError: it is another text.
+        ValueError: it is another text, or the duration is not longer than 0ms.
     """
     word, has_duration, duration = str(value).partition(":")
     if word != "live":
