@@ -49,10 +49,10 @@ LOCAL_SETTINGS = {
         "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
     ),
     "spark.log.level": "ERROR",
-    # Otherwise PySpark sends the JVM the line of Python that calls, at each function of columns.
+    # Otherwise each call of a column function tells the JVM which line of Python calls it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # By default, Spark keeps the code of 100 classes that it generates.  A sweep needs more.  Each run
-    # would compile all of them again, which was half the time of a small run.
+    # By default, Spark keeps the code of 100 classes that it generates.  A sweep needs more, so it
+    # would compile all of them again at each run.  That was half the time of a small one.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
