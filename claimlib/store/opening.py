@@ -1,4 +1,4 @@
-"""Opening a store after checks of its tables."""
+"""Open a store after checks of its tables."""
 
 from __future__ import annotations
 
