@@ -24,7 +24,7 @@ def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return an Arrow table as a frame.
 
     Few rows are one partition, because plans of such frames alone need no shuffle.  Very many rows
-    are a few large partitions.  Spark would make a partition of each ten thousand rows, and each of
+    are a few large partitions.  Spark would make a partition of each ten thousand rows.  Each of
     its tasks would write a file per bucket.
     """
     frame = local_frame(spark, rows)

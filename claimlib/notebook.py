@@ -1,7 +1,7 @@
 """Support notebooks, on Databricks and elsewhere.
 
-This module reads the values that the reader of a notebook chooses, finds a place for sample data,
-and shows figures.
+This module reads the values that the reader of a notebook chooses.  It also finds a place for
+sample data, and shows figures.
 """
 
 from __future__ import annotations

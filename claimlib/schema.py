@@ -1,8 +1,8 @@
 """Define the tables of a store: columns, types, keys, properties and schema version.
 
-A store is one namespace with the eleven tables of `TABLES`.  Each table is defined once, here.
-Three readers use this definition: the statement that creates the table (`create_sql`), the check of
-a store that is opened (`store`), and the frames that are appended to the table (`conform`).
+A store is one namespace with the eleven tables of `TABLES`.  Each table is defined once, here.  The
+statement that creates a table (`create_sql`) reads this definition.  So do the check of a store
+that is opened (`store`), and the frames that are appended to a table (`conform`).
 
 Conventions that hold in every table:
 
@@ -110,7 +110,7 @@ def quote_identifier(name: str) -> str:
 def quote_text(text: str) -> str:
     """Return a text as a SQL expression.
 
-    No character of the text can end the expression, whatever the settings of the parser are.
+    No character of the text can end the expression.  This holds for all settings of the parser.
     """
     return f"decode(unhex('{text.encode('utf-8').hex()}'), 'UTF-8')"
 
@@ -539,9 +539,9 @@ def properties_of_new(
 
     Args:
         buckets: the number of partitions of entries, pending and journal.
-        source: the source of the store, kept as a property of `streams`; None if unknown.
+        source: the source of the store, kept as a property of `streams`.  None if it is unknown.
         others: further properties of `streams`.
-        entries_id: the id of a new table `entries`; None means a generated id.
+        entries_id: the id of a new table `entries`.  None means a generated id.
     """
     ids = {name: uuid.uuid4().hex for name in TABLES}
     ids[ENTRIES.name] = entries_id or ids[ENTRIES.name]

@@ -1,7 +1,7 @@
 """Load the map of an import, a TOML file that names the columns of the given tables.
 
     [pending]
-    stream = "stream_name"     # our key = the given table's column
+    stream = "stream_name"     # claimlib's key = the given table's column
     id = ["ms", "seq"]         # an id is one text column, or two number columns
 
 A column with claimlib's own name, or with the name of the key, needs no entry.  An unknown section
@@ -31,8 +31,8 @@ def load_import_map(file: Path) -> dict[str, TableMap]:
     """Return the maps of the given tables, by table.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML, a section or key is unknown, or a
-            value names no column.  The message names the file, the line and the key.
+        ConfigError: the file does not exist or is not valid TOML.  Or a section or key is unknown,
+            or a value names no column.  The message names the file, the line and the key.
 
     Examples:
         >>> from pathlib import Path

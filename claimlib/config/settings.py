@@ -84,7 +84,7 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
             is not given.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML, a key is unknown, or a value
+        ConfigError: the file does not exist or is not valid TOML.  Or a key is unknown, or a value
             cannot be used.  The message names the key, and its file, variable or option.
     """
     values_by_section: dict[str, Any] = {
@@ -113,8 +113,8 @@ def requests_of(
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete.  Or a policy is given together with options, or
-            with guards of the environment or the file, which the policy would ignore.
+        RequestError: the request is not complete.  Or a policy is given together with options.  Or
+            the environment or the file sets guards, which the policy would ignore.
     """
     if policy is None:
         return [settings.xautoclaim.request()]

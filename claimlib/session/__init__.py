@@ -264,7 +264,7 @@ def _end_without_memory() -> None:
     """
     from pyspark import SparkContext
 
-    # pyspark has no other name for it that a Connect server of our own has, too.
+    # pyspark has no other name for it that also exists for a Connect server of claimlib.
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
@@ -527,11 +527,11 @@ _JVM_ERROR = re.compile(
 def check_java() -> str:
     """Return the version of Java.
 
-    This check is made because Spark's own message does not say that Java is too old.
+    Spark's own message does not state that Java is too old, so this is checked here.
 
     Raises:
-        ConfigError: Java is missing or too old.  The message names what was found, and what to
-            install.
+        ConfigError: Java is missing or too old.  The message states which version was found, if
+            any, and what to install.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist

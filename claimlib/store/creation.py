@@ -115,7 +115,7 @@ def repair_lock(
     Nothing is locked if there is no store yet.
 
     Args:
-        folder: the store's folder; None if the store is elsewhere.
+        folder: the store's folder.  None if the store is elsewhere.
         is_repair: False if only missing tables are created.  Then a complete store is not locked.
         wait_ms: see `WriteLock`.
     """
@@ -173,7 +173,7 @@ def _created(
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """State the result of `_look_back`; see `Creation`."""
+    """State the result of `_look_back`, see `Creation`."""
 
     accepted: Accepted
     has_lost_proofs: bool = False
@@ -222,7 +222,7 @@ def _look_back(
 
 
 def _versions(store: Store, present: Collection[str]) -> dict[str, int]:
-    """Return the versions of the tables; a lost table will be created with version 0."""
+    """Return the versions of the tables.  A lost table will be created with version 0."""
     return {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
 
 

@@ -41,7 +41,7 @@ def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
     """Raise a claimlib error for an error of Delta, Spark or the storage in a write to a table.
 
     Args:
-        version: the version that the embedded engine writes; None for Spark.
+        version: the version that the embedded engine writes.  None for Spark.
 
     Raises:
         StorageError: the storage refuses to write a file of this version.
@@ -131,8 +131,8 @@ def says_expired(error: PySparkException) -> bool:
     return any(mark in said for mark in _EXPIRED)
 
 
-# The errors of Delta about a version whose commit is older than its files are kept, and about a
-# version without a commit.  The last is the error of Spark about a file that VACUUM has deleted.
+# The errors of Delta about a version whose files are no longer kept, and about a version without a
+# commit.  The last is the error of Spark about a file that VACUUM has deleted.
 _EXPIRED = (
     "BEYOND_DELETED_FILE_RETENTION",
     _NO_SUCH_VERSION,

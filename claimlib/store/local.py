@@ -1,8 +1,9 @@
 """Read Delta tables in a folder of this machine, and commit to them, by delta-rs without Spark.
 
 A table is open at its newest version.  A commit creates the next version, or nothing.  A read
-returns None if delta-rs is not installed, the table has many rows or a feature that delta-rs does
-not know, or its log cannot be read.  The caller then reads with Spark, which reports the error.
+returns None if delta-rs is not installed, or if the log cannot be read.  It also returns None if
+the table has many rows, or a feature that delta-rs does not know.  The caller then reads with
+Spark, which reports the error.
 """
 
 from __future__ import annotations
@@ -104,8 +105,8 @@ class StoredFile:
     """Describe a data file of a version of a table.
 
     Attributes:
-        partition: the value of the partition column; None if there is none.
-        rows: the number of its rows, including deleted rows; None if the log does not have it.
+        partition: the value of the partition column.  None if there is none.
+        rows: the number of its rows, including deleted rows.  None if the log does not have it.
     """
 
     size_bytes: int
@@ -142,12 +143,12 @@ class LocalTable:
     ) -> pa.Table | None:
         """Return the rows that meet all conditions, or None if they must be read in another way.
 
-        This is so if there may be more than `most` rows, if they are in files that are too large,
-        or if they cannot be read.  It is also so if a column has a type that no table of a store
-        has, because readers may return such a type differently.
+        This is so if there may be more than `most` rows, if their files are too large, or if they
+        cannot be read.  It is also so if a column has a type that no table of a store has.  Readers
+        may return such a type differently.
 
         Args:
-            columns: the columns that are read; None means all.
+            columns: the columns that are read.  None means all.
         """
         names = self.struct.names if columns is None else columns
         struct = StructType([self.struct[name] for name in names])
@@ -415,7 +416,7 @@ class LocalTable:
 
     @property
     def compared(self) -> Sequence[str] | None:
-        """Return the columns of which the log has the smallest and the largest value.
+        """Return the columns whose smallest and largest values are in the log.
 
         None means all columns.
         """
@@ -431,7 +432,7 @@ class LocalTable:
         return stated is not None and stated[0] <= most and stated[1] <= limits.LIMITS.table_bytes
 
     def _stated(self) -> tuple[int, int] | None:
-        """Return the number of rows and of bytes of all files, or None if the log lacks it."""
+        """Return the number of rows and of bytes of all files, or None if it is not in the log."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
         if files is None or "num_records" not in files.column_names:
             return None
@@ -524,8 +525,7 @@ class NewestVersions:
         before = _state(log)
         table_now = newest(self._folder / table)
         mark = None if table_now is None else _mark(log, table_now.version)
-        # If the table was created again meanwhile, the mark may be that of another commit than the
-        # commit that was read.
+        # If the table was created again meanwhile, the mark may belong to another commit.
         if table_now is not None and mark is not None and before == _state(log):
             self._known[table] = table_now, mark
         return table_now

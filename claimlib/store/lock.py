@@ -83,8 +83,8 @@ class WriteLock:
     """Let one process at a time write to a store.
 
     Attributes:
-        folder: the store's folder; None if the store is elsewhere.  Such a store is not locked.
-        wait_ms: the time to wait for another process, in ms; None means without limit.
+        folder: the store's folder.  None if the store is elsewhere.  Such a store is not locked.
+        wait_ms: the time to wait for another process, in ms.  None means without limit.
     """
 
     folder: Path | None

@@ -60,7 +60,7 @@ class SparkWriter:
         """Run one MERGE, UPDATE or DELETE on a table.
 
         Args:
-            statement: `{table}` stands for the table, `{name}` for one of the frames.
+            statement: `{table}` means the table, `{name}` one of the frames.
 
         Returns: the values that Delta reports.  They are `num_affected_rows`, and for a MERGE also
             `num_updated_rows` and `num_deleted_rows`.
@@ -260,8 +260,8 @@ class SparkWriter:
         note: str | None,
     ) -> None:
         is_sorted = is_arranged(TABLES[table])
-        # If Delta generated the bucket itself, Spark would not know that the rows are sorted by it,
-        # and would sort them again, in as much memory.
+        # If Delta generated the bucket itself, Spark would not know that the rows are sorted by it.
+        # It would sort them again, in as much memory.
         sorted_by: Sequence[str] = ("bucket",) if is_sorted and "bucket" in rows.columns else ()
         writer = schema.conform(rows, TABLES[table], *sorted_by).write.format("delta").mode(mode)
         writer = writer.options(**options)
