@@ -1,8 +1,8 @@
-"""Redis XAUTOCLAIM semantics over Delta tables.
+"""Apply the semantics of Redis' XAUTOCLAIM to Delta tables.
 
-The public API: `from claimlib import open_store, xautoclaim`.  Each name is imported when it is
-first used, so importing this package needs the standard library only.  The same holds for
-`claimlib.errors`, `claimlib.times` and `claimlib.semantics`.
+Import the public API from here: `from claimlib import open_store, xautoclaim`.  Each name is
+imported when it is first used.  So importing this package needs the standard library only.  The
+same holds for `claimlib.errors`, `claimlib.times` and `claimlib.semantics`.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ __all__ = [
     "xclaim",
 ]
 
-# The public names of each module, as in the imports above; a test compares them.
+# The public names of each module, as in the imports above.  A test compares the two.
 _NAMES = {
     "claimlib.commands.advise": "Advice GroupAdvice advise",
     "claimlib.commands.bulk_reply": "BulkReply",
@@ -355,7 +355,7 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # a type checker would then accept every name
+if not TYPE_CHECKING:  # otherwise a type checker accepts every name
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first used (PEP 562)."""
@@ -365,5 +365,5 @@ if not TYPE_CHECKING:  # a type checker would then accept every name
 
 
 def __dir__() -> list[str]:
-    """Return the public names, imported or not yet."""
+    """Return the public names, including those that are not imported yet."""
     return sorted(__all__)

@@ -1,4 +1,4 @@
-"""`python -m claimlib`: the command line."""
+"""Run the command line: `python -m claimlib`."""
 
 from claimlib.cli import main
 

@@ -1,4 +1,4 @@
-"""Every error that claimlib raises on purpose.
+"""Define every error that claimlib raises on purpose.
 
     ClaimlibError                       exit code 1
     ├── RequestError                    2   a request cannot be used
@@ -22,13 +22,13 @@
     │   ├── DamagedTableError               a file of a table is missing, or cannot be read
     │   ├── UnsupportedTableError           a table needs a newer Delta
     │   ├── StoreUnreachableError       75  the storage did not answer: try again
-    │   ├── SchemaVersionError              another version of claimlib made it
+    │   ├── SchemaVersionError              the store has another schema version
     │   ├── SchemaError                     a column is missing, or has another type
-    │   ├── SourceMismatchError             it mirrors another server
-    │   ├── NotAMirrorError                 it has rows of its own, and mirrors no server
+    │   ├── SourceMismatchError             the store mirrors another server
+    │   ├── NotAMirrorError                 the store has rows of its own, and mirrors no server
     │   ├── ForeignRunSeqError              rows bear the run numbers of another store
     │   ├── MissingRowsError                rows that a run wrote were deleted
-    │   ├── VersionExpiredError             an old version of a table is not kept any more
+    │   ├── VersionExpiredError             an earlier version of a table is no longer kept
     │   ├── DuplicateRowsError              two rows have one key
     │   └── HashCollisionError              two names have one hash
     ├── InputError                      4   a given table cannot be used
@@ -41,23 +41,31 @@
     │   └── RunAbandonedError           2   the run with this key was abandoned
     ├── SparkUnreachableError          75  the Spark Connect server did not answer: try again
     ├── SparkEndedError                75  Spark has ended: try again
-    ├── SparkMemoryError                2  Spark's memory, or a limit of it, was too little
-    ├── WorkerError                     1   a Python worker of Spark could not do its part
-    ├── VerificationError               1   the tables do not say what was decided
+    ├── SparkMemoryError                2  Spark's memory, or a limit of it, was too small
+    ├── WorkerError                     1   a Python worker of Spark lacks a package or library
+    ├── VerificationError               1   the tables do not have what was decided
     ├── SourceError                     75  the server cannot be read
-    │   ├── SourceUnreachableError          no connection, or it broke
+    │   ├── SourceUnreachableError          there is no connection, or it broke
     │   ├── AuthenticationFailedError   2   wrong user or password
     │   ├── PermissionDeniedError       2   the user may not run a command
     │   └── WrongTypeError              4   a key is not a stream
     ├── ReplyError                      2   a server's own error reply
     └── LineageError                   75  the OpenLineage server did not accept an event: try again
 
-A number is the exit code of the class and of those below it that show none.  Exit codes: 0 done, 1
-internal error, 2 usage or configuration error, 3 stalled entries, outdated snapshots or differences
-found (xpending, check --replay), 4 input refused (or `check` found problems that make runs refuse
-groups), 5 overtaken by concurrent runs (or another process still writes after --wait, or an earlier
-run is unfinished), 6 done but some groups refused or left, 75 server or storage unreachable (try
-again), 130 interrupted, 143 terminated.
+A number is the exit code of the class, and of the classes below it that show none.  All exit codes
+are:
+
+    0    done
+    1    internal error
+    2    usage or configuration error
+    3    stalled entries, outdated snapshots or differences found (xpending, check --replay)
+    4    input refused, or `check` found problems that make runs refuse groups
+    5    overtaken by concurrent runs, or another process still writes after --wait, or an earlier
+         run is unfinished
+    6    done but some groups refused or left
+    75   server or storage unreachable (try again)
+    130  interrupted
+    143  terminated
 """
 
 from __future__ import annotations
@@ -70,8 +78,8 @@ class ClaimlibError(Exception):
 
     Attributes:
         message: what is wrong and what to do about it.
-        fields: what the message is about, by name (table, column, text …); also read as attributes
-            of the error: `error.table`.
+        fields: the things that the message is about, by name (table, column, text …).  Each can
+            also be read as an attribute of the error: `error.table`.
 
     Examples:
         >>> try:
@@ -89,7 +97,7 @@ class ClaimlibError(Exception):
         self.fields = fields
 
     def __getattr__(self, name: str) -> Any:
-        """Return a field, by its name."""
+        """Return a field by its name."""
         try:
             return self.__dict__["fields"][name]
         except KeyError:
@@ -103,7 +111,7 @@ class RequestError(ClaimlibError):
 
     @classmethod
     def of_empty(cls, what: str, remedy: str, **fields: object) -> Self:
-        """Of a text that says nothing, as that of a script's variable that is not set."""
+        """Return the error of an empty text, for example of a script's variable that is not set."""
         return cls(f"{what} is empty (in a script: is its variable set?): {remedy}", **fields)
 
 
@@ -136,7 +144,7 @@ class ConfigError(RequestError):
 
 
 def install_command(*extras: str) -> str:
-    """Return how to install claimlib with extras.
+    """Return the instruction to install claimlib with extras.
 
     The command names no package of an index, because the project publishes none there.
     """
@@ -150,7 +158,7 @@ class MissingExtraError(ClaimlibError):
 
     @classmethod
     def for_package(cls, extra: str, package: str) -> Self:
-        """Return the error that says which extra brings `package`."""
+        """Return the error that names the extra with `package`."""
         return cls(
             f"{package} is not installed: {install_command(extra)}",
             extra=extra,
@@ -268,7 +276,7 @@ class VersionExpiredError(StoreError):
 
     @classmethod
     def of(cls, table: str, version: int) -> Self:
-        """Build the error of one version of a table."""
+        """Return the error of one version of a table."""
         return cls(
             f"version {version} of {table} can no longer be read: versions other than the newest"
             " are kept for 7 days, or as long as the table's delta.deletedFileRetentionDuration"
@@ -282,7 +290,8 @@ class DuplicateRowsError(StoreError):
     """Two rows of a table have one key.
 
     Attributes:
-        IN_WORKER: what a Python worker of Spark raises; it crosses to the driver as text only.
+        IN_WORKER: the message that a Python worker of Spark raises.  It reaches the driver as text
+            only.
     """
 
     IN_WORKER = "claimlib: two pending rows have one key"
@@ -292,7 +301,7 @@ class HashCollisionError(StoreError):
     """Two names of a store, or of a store and its source, have the same hash.
 
     Attributes:
-        names: both, as people spell them.
+        names: both names, as users spell them.
     """
 
 
@@ -319,7 +328,7 @@ class StoreBusyError(RunError):
         where: the store's folder.
         run: the key of the other process's run, or its command.
         process, host: the id of the process, and the name of its machine.
-        since_ms: when it took the lock, ms since the epoch.
+        since_ms: the time when it took the lock, ms since the epoch.
 
     All but `where` are None if the other process is unknown.
     """
@@ -380,8 +389,8 @@ class WrongTypeError(SourceError):
 class ReplyError(ClaimlibError):
     """A server replies, or would reply, with an error.
 
-    `message` is the reply word for word, with its prefix (ERR, NOGROUP).
-    Bytes of a name that are not UTF-8 stand in it as `surrogateescape` decodes them.
+    `message` is the reply word for word, with its prefix (ERR, NOGROUP).  Bytes of a name that are
+    not UTF-8 are decoded with `surrogateescape`.
     """
 
     exit_code = 2

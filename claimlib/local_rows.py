@@ -1,4 +1,4 @@
-"""Rows of this process as frames of Spark."""
+"""Convert rows of this process to frames of Spark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
-# Databricks' serverless compute takes frames of so many bytes of local data: 128 MB.
+# Databricks' serverless compute accepts frames with at most 128 MB of local data.
 LOCAL_DATA_BYTES = 128_000_000
-# See `_relation`.  What is made of fewer rows alone, Spark computes as it plans, without a job.
+# See `_relation`.  Fewer rows stay a local relation.  If a query has only such relations, Spark
+# computes it while it plans, without a job.
 _MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
 # Spark sends each task the rows of its partition.  A task with too many rows exceeds the memory of
 # the driver.
@@ -23,7 +24,7 @@ def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return an Arrow table as a frame.
 
     Few rows are one partition, because plans of such frames alone need no shuffle.  Very many rows
-    are a few large partitions.  Spark would make a partition of each ten thousand rows, and each of
+    are a few large partitions.  Spark would make a partition of each ten thousand rows.  Each of
     its tasks would write a file per bucket.
     """
     frame = local_frame(spark, rows)
@@ -35,12 +36,15 @@ def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
-    """Return an Arrow table as a frame, by as many local relations as it takes for each to have
-    `LOCAL_DATA_BYTES` at most (a single row may have more)."""
+    """Return an Arrow table as a frame.
+
+    The frame has as many local relations as it needs, each of at most `LOCAL_DATA_BYTES`.  A single
+    row may be larger.
+    """
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
     half = rows.num_rows // 2
-    # Copied: of a part that is a mere view, pyarrow cannot cast maps and lists with nulls.
+    # `take` copies the rows, because pyarrow cannot cast maps and lists with nulls in a view.
     ends = (range(half), range(half, rows.num_rows))
     parts = (rows.take(pa.array(numbers)) for numbers in ends)
     first, second = (local_frame(spark, part, struct) for part in parts)
@@ -50,15 +54,18 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
 def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) -> DataFrame:
     """Return an Arrow table as one local relation.
 
-    Many rows come as a few lists of rows, which Spark unfolds as it runs.  Each rule of Spark's
-    optimizer would walk over all rows of a local relation (docs/decisions/016).
+    Many rows are passed as a few lists of rows, which Spark unfolds as it runs.  Each rule of
+    Spark's optimizer would walk over all rows of a local relation (docs/decisions/016).
 
-    Spark takes such lists for a few kilobytes, and so may broadcast them: only so many bytes come
-    like that, of which it would not make a local relation itself if they were more.
+    Spark takes the size of such lists for a few kilobytes, and so may broadcast them.  Therefore at
+    most `LISTS_BYTES` are passed as lists.  From more bytes, Spark itself would make no local
+    relation.
 
-    Batches become one: `createDataFrame` takes no row that is behind a batch without rows, as a
-    filter leaves them, and delta-rs where a deletion vector hides thousands of rows in a row; nor a
-    column of maps or lists that has no batch at all."""
+    All batches are combined into one, because `createDataFrame` omits the rows behind an empty
+    batch.  A filter leaves empty batches.  delta-rs leaves them if a deletion vector hides
+    thousands of consecutive rows.  `createDataFrame` also accepts no column of maps or lists that
+    has no batch.
+    """
     rows = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
     if rows.num_rows < _MANY_ROWS or rows.nbytes > LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
@@ -72,7 +79,7 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
 
 
 def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
-    """Python values as an Arrow table."""
+    """Return Python values as an Arrow table."""
     by_column = zip(*values, strict=True) if values else ([] for _ in schema)
     arrays = [
         pa.array(map(_entries_of_map, column), field.type)
@@ -82,5 +89,5 @@ def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
 
 
 def _entries_of_map(value: object) -> object:
-    """Return a value as Arrow takes it."""
+    """Return a value, or the list of its items if it is a mapping."""
     return list(value.items()) if isinstance(value, Mapping) else value

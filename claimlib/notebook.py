@@ -1,5 +1,8 @@
-"""What a notebook needs besides the library itself, on Databricks and anywhere else: what its
-reader asks for, a place for sample data, and figures that can be seen."""
+"""Support notebooks, on Databricks and elsewhere.
+
+This module reads the values that the reader of a notebook chooses.  It also finds a place for
+sample data, and shows figures.
+"""
 
 from __future__ import annotations
 
@@ -42,24 +45,24 @@ __all__ = [
 
 _PREFIX = "NOTEBOOK_"
 PLOTS = f"{_PREFIX}PLOTS"
-"""The environment variable with the folder for figures, where a notebook runs as a script."""
+"""The environment variable with the folder for figures, if a notebook runs as a script."""
 
 
 class Figure(Protocol):
-    """What a figure must be able to do; those of matplotlib are."""
+    """Define the method that a figure must have.  Figures of matplotlib have it."""
 
     def savefig(self, fname: Any, *, format: str, dpi: float) -> None:  # noqa: A002 - matplotlib's own name
         """Write the figure as a picture."""
 
 
 def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
-    """Return what the reader of a notebook asks for, by name.
+    """Return the values that the reader of a notebook chooses, by name.
 
     Args:
-        dbutils: Databricks' object of that name: each value gets a widget.  Null: there is none,
-            and a value comes from the environment (`NOTEBOOK_STORE` for `store`), else it is the
-            default.
-        widgets: of each value its default and its label.
+        dbutils: Databricks' object of that name, which gets a widget for each value.  None if there
+            is none.  Then a value is taken from the environment (`NOTEBOOK_STORE` for `store`), or
+            is the default.
+        widgets: the default and the label of each value.
     """
     if dbutils is None:
         return {
@@ -72,9 +75,11 @@ def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
 
 
 def sample_place(spark: SparkSession, name: str) -> str:
-    """Return where a store with sample data may be made: a schema of the current catalog on
-    Databricks, where a job can write to no folder; a temporary folder anywhere else. It is a
-    new one each time, and stays: remove it by DROP SCHEMA … CASCADE, or as a folder.
+    """Return a new place for a store with sample data.
+
+    On Databricks, it is a schema of the current catalog, because a job there can write to no
+    folder.  Elsewhere, it is a temporary folder.  The place is new each time, and is not deleted.
+    Remove it by DROP SCHEMA … CASCADE, or delete the folder.
     """
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return f"{spark.catalog.currentCatalog()}.claimlib_{name}_{uuid.uuid4().hex[:8]}"
@@ -85,12 +90,12 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
     """Return a new store for sample data.
 
     Args:
-        where: its place; empty: `sample_place`.
-        name: what the sample is called.
+        where: its place.  If it is empty, `sample_place` returns one.
+        name: the name of the sample.
 
     Raises:
-        StoreExistsError: a table of a store is there already.  Nothing was written: a notebook
-            that goes on to claim would claim the entries of that store, too.
+        StoreExistsError: a table of a store already exists there.  Nothing was written, because a
+            notebook that then claims entries would also claim the entries of that store.
     """
     if where and SparkDefinitions(spark, where).properties():
         raise StoreExistsError(
@@ -102,8 +107,11 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
 
 
 def show(figure: Figure, name: str) -> None:
-    """Show a figure below the cell; where no notebook runs it, as a picture in a file, `name`.png
-    in the folder `NOTEBOOK_PLOTS` (default: the temporary one), and say where."""
+    """Show a figure below the cell.
+
+    If no notebook runs it, write the picture `name`.png into the folder `NOTEBOOK_PLOTS`, and print
+    its path.  The default is the folder for temporary files.
+    """
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     if _is_notebook():
@@ -118,13 +126,16 @@ def show(figure: Figure, name: str) -> None:
 
 
 def show_rows(rows: DataFrame) -> None:
-    """What `rows.show()` prints, but that names of others cannot drive the terminal."""
+    """Print rows as `rows.show()` does, with escapes for characters that control the terminal."""
     with redirect_stdout(io.StringIO()) as shown:
         rows.show()
     terminal.out(shown.getvalue().rstrip("\n"))
 
 
 def _is_notebook() -> bool:
-    """Whether cells are being run: then IPython is at work, imported by whoever started it."""
+    """Return True if this process runs cells.
+
+    Then IPython was imported by the program that runs them, and is active.
+    """
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

@@ -1,5 +1,7 @@
-"""Places of tables and stores, as users give them: they are kept in the journal and shown, so no
-secret may stand in one."""
+"""Check places of tables and stores, as users give them.
+
+Places are kept in the journal and shown, so they must not contain a secret.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from pathlib import Path
 
 from claimlib.errors import RequestError, StorageError
 
-# All that looks like a URL, wherever it begins: a slip before it must not hide what stands in it.
+# All text that looks like a URL, wherever it begins, because a typing error before it must not hide
+# a secret in it.
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<slashes>/{1,3})(?=(?P<host>[^/?#]*)(?P<rest>.*))",
     re.IGNORECASE | re.DOTALL,
@@ -51,15 +54,16 @@ def is_url(where: str) -> bool:
 def local_folder(where: str) -> Path | None:
     """Return the absolute path of a store's folder on this machine, without `..`.
 
-    Returns None if the place is a schema or a URL.
+    Return None if the place is a schema or a URL.
     """
     return None if is_namespace(where) or is_url(where) else shown_path(Path(where))
 
 
 def shown_path(path: Path) -> Path:
-    """Return a path as messages show it: absolute, because a log may be read elsewhere.
+    """Return a path as messages show it.
 
-    Links are resolved only if the path has `..`, which is relative to their target.
+    It is absolute, because a log may be read elsewhere.  Links are resolved only if the path has
+    `..`, which is relative to their target.
     """
     path = path.absolute()
     if ".." in path.parts:
@@ -71,11 +75,11 @@ def shown_path(path: Path) -> Path:
 def check_writable(folder: Path, tables: Iterable[str]) -> None:
     """Raise StorageError if this user may not write to a store in a folder of this machine.
 
-    A table is written in its folder, in its `_delta_log` and in the folders of its partitions.
-    A folder that does not exist yet is created in its parent folder.
+    A table is written in its folder, in its `_delta_log` and in the folders of its partitions.  A
+    folder that does not exist yet is created in its parent folder.
 
     Args:
-        tables: the names of the store's tables.  Other folders may lie beside theirs.
+        tables: the names of the store's tables.  There may be other folders beside theirs.
     """
     own = [path for path in (folder / table for table in tables) if path.is_dir()]
     for path in (folder, *own, *(part for table in own for part in _folders_in(table))):
@@ -95,16 +99,16 @@ def _folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir()]
-    except OSError:  # it may not be read, or it has just been deleted: reading it says so
+    except OSError:  # it cannot be read, or was just deleted: a read reports that
         return []
 
 
 def check_place(place: str, what: str) -> None:
-    """Refuse a place without a text, as of a variable of a script that is not set, or a catalog
-    without a schema, or a name that Spark cannot be told.
+    """Refuse a place that names no folder, URL or schema that Spark can open.
 
     Raises:
-        RequestError: nothing stands there, or only `catalog.`, or it is not UTF-8.
+        RequestError: the place is empty, for example because a script's variable is not set.  Or it
+            is a catalog without a schema (`catalog.`), or is not UTF-8.
     """
     if not place.strip():
         raise RequestError(f"{what} is empty: give a folder, a URL, or catalog.schema")
@@ -123,11 +127,13 @@ def check_place(place: str, what: str) -> None:
 
 
 def check_storage(place: str, what: str) -> None:
-    """Refuse the address of a web server, or of a Redis: Spark would look for tables there, and
-    fail in its own words.  The place is not repeated: it may have a secret in it.
+    """Refuse the address of a web server or of a Redis server.
+
+    Spark would look for tables there, and fail with an error of its own.  The message does not
+    repeat the place, because it may contain a secret.
 
     Raises:
-        RequestError: it is one.
+        RequestError: the place is such an address.
     """
     scheme = _SERVER.match(place)
     if scheme:
@@ -138,14 +144,16 @@ def check_storage(place: str, what: str) -> None:
 
 
 def check_no_secret(place: str, what: str) -> None:
-    """Refuse a place with a password, a key or a token in it: `s3a://KEY:SECRET@bucket`, a URL with
-    a query, `…;password=…`.  `abfss://container@account` is no secret.
+    """Refuse a place that contains a password, a key or a token.
+
+    Such places are `s3a://KEY:SECRET@bucket`, a URL with a query, and `…;password=…`.
+    `abfss://container@account` contains no secret.
 
     Args:
-        what: what is refused, for the message; the place itself is not repeated.
+        what: the name of what is refused, for the message.  The message does not repeat the place.
 
     Raises:
-        RequestError: there is one, or something that looks like one.
+        RequestError: the place contains a secret, or text that looks like one.
     """
     if _PARAMETER.search(place) or _JDBC_LOGIN.match(place) or any(map(_has_one, _urls(place))):
         raise RequestError(
@@ -167,6 +175,6 @@ def _has_one(url: re.Match[str]) -> bool:
     user, at, server = url["host"].rpartition("@")
     if at and (":" in user or (has_host and scheme not in _AZURE)):
         return True
-    # What stands behind a colon and is no port may be a secret that has a slash in it.
+    # Text behind a colon that is no port may be a secret that contains a slash.
     is_port = _PORT.fullmatch(server) is not None and not (scheme in S3 and ":" in server)
     return "?" in url["rest"] or not is_port

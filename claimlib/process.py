@@ -1,4 +1,7 @@
-"""How a process ends: one clear line on stderr, and an exit code (the table is in `errors`)."""
+"""End a process with one clear line on stderr and an exit code.
+
+The table of exit codes is in `errors`.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ MEANINGS: Mapping[int, str] = {
     INTERRUPTED: "interrupted",
     TERMINATED: "terminated",
 }
-"""What each exit code says to who started the process."""
+"""The meaning of each exit code."""
 
-# What Java's text says where storage did not answer; it crosses to Python as text only.
+# Java's errors for storage that did not answer.  They reach Python as text only.
 _NETWORK_ERRORS = (
     "java.net.ConnectException",
     "java.net.NoRouteToHostException",
@@ -83,14 +86,14 @@ def _no_run() -> str:
 
 
 class _Signals:
-    """Which signal has asked this process to end, and what it was doing."""
+    """Hold the signal that asked this process to end, and the text on the state of the store."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self.state: Callable[[], str] = _no_run
 
     def catch(self, number: int, _frame: FrameType | None) -> None:
-        """Remember the signal: on its way up through Spark an interrupt becomes other errors."""
+        """Store the signal, because an interrupt becomes another error on its way through Spark."""
         self.received = number
         raise KeyboardInterrupt
 
@@ -99,10 +102,10 @@ _signals = _Signals()
 
 
 def catch_signals() -> None:
-    """Ctrl-C and SIGTERM end this process in order.
+    """Make Ctrl-C and SIGTERM end this process in order.
 
-    Called again once Spark has started: pyspark installs a handler of its own, which sends a
-    command to a JVM that the same Ctrl-C has ended.
+    Call this again once Spark has started, because pyspark installs a handler of its own.  That
+    handler sends a command to a JVM that the same Ctrl-C has ended.
     """
     if current_thread() is main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -119,12 +122,12 @@ def tell_state(state: Callable[[], str]) -> None:
 
 
 def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) -> int:
-    """Return the exit code of `work`; what it raises is said on stderr.
+    """Return the exit code of `work`, and print the error that it raises on stderr.
 
     Args:
-        work: gives the exit code where nothing is raised.
-        debug: whether a traceback is wanted too; asked once something was raised.  Null: the
-            process has no option for it.
+        work: returns the exit code if nothing is raised.
+        debug: returns True if a traceback is wanted, too.  It is called once something was raised.
+            None if the process has no option for it.
     """
     _signals.received, _signals.state = None, _no_run
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -163,8 +166,10 @@ def _interrupted() -> int:
 
 
 def _comes_of_an_interrupt(error: BaseException) -> bool:
-    """Return True if it was raised while an interrupt was on its way up: Spark tells the JVM of it,
-    over a connection that may be in the middle of a command, and so another error comes out.
+    """Return True if an error was raised while an interrupt passed through the code.
+
+    Spark reports the interrupt to the JVM.  The connection may be in the middle of a command, and
+    then another error is raised.
     """
     seen: set[int] = set()
     before: BaseException | None = error
@@ -177,8 +182,10 @@ def _comes_of_an_interrupt(error: BaseException) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """Return what a library raised, in our words: a package that is not installed is the extra that
-    brings it, and storage that did not answer can be tried again.
+    """Return the error of claimlib for an error of a library, or the error itself if there is none.
+
+    For a package that is not installed, the error names the extra that installs it.  For storage
+    that did not answer, the error tells the user to try again.
     """
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
@@ -192,12 +199,15 @@ def translated(error: Exception) -> Exception:
     if by_java or isinstance(error, ConnectionError | TimeoutError):
         cause = without_classes(_cause(error))
         return StoreUnreachableError(f"storage did not answer, try again: {cause}")
-    # Storage that fails in another way is also said to be a file that cannot be read.
+    # These come last, because other errors of storage also say that a file cannot be read.
     return _known(unquote(str(error)), _UNREADABLE) or _known(str(error), _DAMAGES) or error
 
 
 def _spark_ended(error: Exception) -> ClaimlibError | None:
-    """Return what is wrong if the JVM that this process has started, if any, is no longer there."""
+    """Return the error of a JVM that this process started and that has ended.
+
+    Return None if the JVM runs, or if this process started none.
+    """
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(getattr(context, "_gateway", None), "proc", None)
     try:
@@ -216,16 +226,16 @@ def _spark_ended(error: Exception) -> ClaimlibError | None:
 
 
 def _is_of_py4j(error: Exception) -> bool:
-    """Return True if the connection to the JVM may be what is lost, and not one to storage."""
+    """Return True if the connection to the JVM may be lost, and not a connection to storage."""
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     by_py4j = any(name.startswith("py4j.") for name in modules)
     name = type(error).__name__
     return by_py4j and (isinstance(error, ConnectionError) or name in _LOST_BY_PY4J)
 
 
-# `Py4JJavaError` is what Java itself raised.
+# Not `Py4JJavaError`, which is an error that Java itself raised.
 _LOST_BY_PY4J = ("Py4JError", "Py4JNetworkError")
-# A connection is lost some time before the process is gone.
+# A connection is lost some time before the process has ended.
 _JVM_ENDS_S = 10
 # `SparkExitCode.OOM`.
 _JVM_OUT_OF_MEMORY = 52
@@ -238,7 +248,7 @@ _Cause = tuple[str, type[ClaimlibError], str]
 
 
 def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
-    """Return what a text means that has one of these causes, or None if it has none of them."""
+    """Return the error for a text that has one of these causes, or None if it has none of them."""
     for pattern, kind, said in causes:
         match = re.search(pattern, text)
         if match:
@@ -249,7 +259,7 @@ def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
 FULL_DISK = re.compile(r"(No space left on device|Disk quota exceeded|File too large)")
 _PERMISSIONS = "claimlib needs permission to read, and to write for commands that change the store"
 _JARS = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
-# What Java's or a worker's text says, and what that means for people.  The first that is found.
+# The text of Java or of a worker, and the message for users.  The first match counts.
 _KNOWN_CAUSES: tuple[_Cause, ...] = (
     (
         r"ModuleNotFoundError: No module named '(claimlib[\w.]*)'",
@@ -409,7 +419,7 @@ _NEWER = (
 )
 _FILE = "(?:file:/*(?=/))?"
 _READING = rf" Encountered error while reading file {_FILE}"
-# Spark names these files as a URL does.
+# Spark writes the names of these files as in a URL.
 _UNREADABLE: tuple[_Cause, ...] = (
     (
         r"\[FAILED_READ_FILE\.CANNOT_READ_FILE_FOOTER\]" + _READING + r"(.+?)\. ",
@@ -433,7 +443,7 @@ _UNREADABLE: tuple[_Cause, ...] = (
     ),
 )
 _DAMAGES: tuple[_Cause, ...] = (
-    # As DuckDB says it.
+    # The text of DuckDB.
     (
         r"No files found that match the pattern \"(.+?)\"",
         DamagedTableError,
@@ -483,13 +493,15 @@ _DAMAGES: tuple[_Cause, ...] = (
 
 
 def without_classes(text: str) -> str:
-    """Return what a line of Java says, without the classes of its errors."""
+    """Return a line of Java without the class names of its errors."""
     return re.sub(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+", "", text)
 
 
 def _cause(error: Exception) -> str:
-    """Return the line of an error that says most: of Java's the line behind py4j's own, of a
-    worker's the last of its traceback.
+    """Return the most specific line of an error.
+
+    For an error of Java, this is the line behind the line of py4j.  For an error of a worker, it is
+    the last line of its traceback.
     """
     lines = str(error).strip().splitlines() or [""]
     of_worker = [line.strip() for line in lines if _RAISED_IN_PYTHON.match(line.strip())]
@@ -504,8 +516,9 @@ _RAISED_IN_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 
 
 def in_one_line(error: Exception) -> str:
-    """Return what an error says that `translated` gave, without its class and a stack trace of
-    Java's.
+    """Return the message of an error that `translated` returned, in one line.
+
+    The line has no class name of the error, and no stack trace of Java.
     """
     if isinstance(error, ClaimlibError):
         return " ".join(line.strip() for line in error.message.split("\n"))

@@ -1,11 +1,12 @@
-"""Everything that is printed goes through here (a test walks the source for other ways).
+"""Print everything that claimlib prints.  A test searches the source for other ways.
 
-Names, errors and settings come from servers, tables and users: a key may hold bytes that set a
-terminal's title, clear it, or turn the direction of a line.  Such characters are written out, on
-stdout and stderr, in tables, errors, logs and JSON; nothing else is changed.  CSV, which has no
-escapes for them, is harmless only on a terminal itself.
+Names, errors and settings come from servers, tables and users.  A key may contain bytes that set
+the title of a terminal, clear it, or turn the direction of a line.  Such characters are escaped on
+stdout and stderr, in tables, errors, logs and JSON.  Nothing else is changed.  CSV has no escapes
+for them, so there they are escaped only on a terminal.
 
-What a stream's encoding lacks is written out, too, everywhere: a name must not end a run.
+Characters that the encoding of a stream lacks are always escaped, because a name must not end a
+run.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
 
 def one_line(text: str) -> str:
-    r"""Return a text of somebody else as one line: what is no printable character is written out,
-    `\u001b` or `\U000e0041`; line breaks, too.
+    r"""Return a text of another program or user as one line, with escapes for special characters.
 
-    Printable is what Python calls so: no controls (C0, DEL, C1), formats (Cf, those that turn the
-    direction among them), line and paragraph separators, surrogates, spaces other than the
-    ordinary one, and nothing that Unicode has not assigned.
+    Characters that are not printable become escapes, as `\u001b` or `\U000e0041`.  So do line
+    breaks.
+
+    Python decides which characters are printable.  Controls (C0, DEL, C1) and formats (Cf) are not.
+    Formats include the characters that turn the direction.  Line and paragraph separators and
+    surrogates are not printable, either.  Nor are spaces other than the ordinary one, and
+    characters that Unicode has not assigned.
     """
     if text.isprintable():
         return text
@@ -41,10 +45,10 @@ def one_line(text: str) -> str:
 
 
 def number_of(count: int, singular: str, many: str | None = None) -> str:
-    """`1 group`, `2 groups`, `1,000 entries`.
+    """Return a number with its noun, as `1 group`, `2 groups` or `1,000 entries`.
 
     Args:
-        many: the plural.  None means `one` with an s.
+        many: the plural.  None means `singular` with an s.
     """
     return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
@@ -60,13 +64,16 @@ def listed(names: Sequence[str], total: int) -> str:
 
 
 def harmless(text: str) -> str:
-    """Lines of ours: as `one_line`, but that line breaks stay."""
+    """Return lines with escapes as in `one_line`.  Line breaks stay."""
     return "\n".join(map(one_line, text.split("\n")))
 
 
 def harmless_json(text: str) -> str:
-    """Return a JSON text of the same value, with escapes for what `harmless` would write out: such
-    characters stand in strings only, never behind a backslash."""
+    """Return a JSON text of the same value, in which special characters are escapes.
+
+    They are the characters that `harmless` escapes.  They occur in strings only, and never behind a
+    backslash.
+    """
     if text.replace("\n", "").isprintable():
         return text
     return "".join(
@@ -80,14 +87,20 @@ def _written_out(character: str) -> str:
 
 
 def _escaped_in_json(character: str) -> str:
-    """JSON's escapes have four digits: beyond them stand two surrogates."""
+    """Return the escapes of a character in JSON.
+
+    An escape has four digits.  A character beyond them is written as two surrogates.
+    """
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _encoded_as_escapes(error: UnicodeError) -> tuple[str, int]:
-    r"""Return what stands for characters that an encoding lacks.  As in JSON, so that JSON stays
-    valid; not Python's own `\xe9`, by which the tables' names spell a byte."""
+    r"""Return escapes for characters that an encoding lacks, and the position behind them.
+
+    They are escapes of JSON, so JSON stays valid.  Python's own `\xe9` is not used, because the
+    names in tables spell a byte in this way.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -101,7 +114,11 @@ codecs.register_error(_ESCAPES, _encoded_as_escapes)
 
 
 def out(text: str, *, at_once: bool = False) -> None:
-    """A result, on stdout; at once: also who reads it through a pipe need not wait for the rest."""
+    """Write a result to stdout.
+
+    Args:
+        at_once: True if a program that reads the result through a pipe gets it without a delay.
+    """
     print(harmless(text), flush=at_once)  # noqa: T201 - the one place
 
 
@@ -139,12 +156,12 @@ def _has_reader() -> bool:
 
 
 def err(text: str) -> None:
-    """Lines on stderr."""
+    """Write lines to stderr."""
     print(harmless(text), file=sys.stderr)  # noqa: T201 - the one place
 
 
 def say(*texts: str) -> None:
-    """One line each, for people, on stderr."""
+    """Write messages for users to stderr, one line each."""
     for text in texts:
         err(_wrapped(f"claimlib: {one_line(text)}"))
 
@@ -155,7 +172,7 @@ def _wrapped(line: str) -> str:
         return line
     try:
         width = os.get_terminal_size(sys.stderr.fileno()).columns or _WIDTH
-    except OSError:  # a notebook's stream has no file
+    except OSError:  # the stream of a notebook has no file
         width = _WIDTH
     return textwrap.fill(
         line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
@@ -167,16 +184,17 @@ _WIDTH = 80
 
 
 def is_terminal() -> bool:
-    """Return True if stdout is one."""
+    """Return True if stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
-    """Return a console on stdout (or `file`) that adds colors and moves the cursor itself, and
-    writes out whatever would do so in the texts that it is given.
+    """Return a console on stdout (or `file`) that writes colors and moves the cursor by itself.
+
+    In the texts that it is given, it escapes the characters that would do so.
 
     Args:
-        soft_wrap: whether the terminal breaks long lines, and not the console.
+        soft_wrap: True if the terminal breaks long lines, False if the console does.
     """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -194,8 +212,9 @@ def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
 
 @contextmanager
 def error_console() -> Iterator[Console | None]:
-    """A console on stderr that goes on writing to the terminal where stderr is turned away from it,
-    or None if stderr is no terminal.
+    """Yield a console on stderr, or None if stderr is no terminal.
+
+    The console continues to write to the terminal while stderr is redirected.
     """
     if not console(sys.stderr).is_terminal:
         yield None
@@ -207,8 +226,11 @@ def error_console() -> Iterator[Console | None]:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Until the block ends, what others print (argparse, click, warnings, loggers) is harmless,
-    too, and a reader that has closed its end of a pipe ends nothing: the block goes on."""
+    """Escape everything that is printed until the block ends.
+
+    This includes the output of argparse, click, warnings and loggers.  If a reader closes its end
+    of a pipe, the block continues.
+    """
     unguarded = [_open_stream(stream) for stream in (sys.stdout, sys.stderr)]
     streams = [_Guarded(stream) for stream in unguarded]
     stdout, stderr = (cast("IO[str]", stream) for stream in streams)
@@ -222,23 +244,24 @@ def guarded() -> Iterator[None]:
         try:
             yield
         finally:
-            # Here it can still be seen that nobody reads: Python itself flushes too late for that.
+            # A closed pipe must be found here, because Python itself flushes too late for that.
             for stream in streams:
                 if not getattr(stream, "closed", False):
                     stream.flush()
 
 
 def _open_stream(stream: IO[str] | None) -> IO[str]:
-    """Return the stream, or one that nobody reads: a process may be started without one, which is
-    null then, and somebody may have closed it.
+    """Return the stream, or a stream without a reader if it is missing or closed.
+
+    A process may be started without the stream, which then is None.
     """
     return io.StringIO() if stream is None or getattr(stream, "closed", False) else stream
 
 
 @contextmanager
 def _escaping(stream: IO[str]) -> Iterator[None]:
-    """Until the block ends, characters that the stream's encoding lacks are escapes, not errors."""
-    if not isinstance(stream, io.TextIOWrapper):  # a notebook's encodes nothing
+    """Write characters that the stream's encoding lacks as escapes until the block ends."""
+    if not isinstance(stream, io.TextIOWrapper):  # the stream of a notebook encodes nothing
         yield
         return
     errors = stream.errors
@@ -252,8 +275,12 @@ def _escaping(stream: IO[str]) -> Iterator[None]:
 
 @contextmanager
 def _py4j_logs_nothing() -> Iterator[None]:
-    """py4j logs that a command to the JVM did not end, with tracebacks, and raises it as well; how
-    the process ends says it in one line.  It logs by loggers of its own and by the root's."""
+    """Keep py4j from logging until the block ends.
+
+    py4j logs a command to the JVM that did not end, with tracebacks.  It also raises the error,
+    which is printed in one line when the process ends.  It logs by loggers of its own and by the
+    root logger.
+    """
     root, own = logging.getLogger(), logging.getLogger("py4j")
     level = own.level
     root.addFilter(_is_not_of_py4j)
@@ -270,29 +297,33 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def pyspark_logs_nothing() -> None:
-    """Keep pyspark from logging, as JSON, errors that it raises as well: how the process ends says
-    them in one line.  Only where pyspark is installed."""
+    """Keep pyspark from logging, as JSON, errors that it also raises.
+
+    They are printed in one line when the process ends.  Call this only if pyspark is installed.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        # A logger of another class would not do for pyspark.
+        # pyspark does not accept a logger of another class.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 @contextmanager
 def unwarned(beginning: str) -> Iterator[None]:
-    """Until the block ends, warnings that begin so are not shown."""
+    """Hide warnings that begin with a text until the block ends."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", beginning)
         yield
 
 
 class _Guarded:
-    """A stream; what is written to it is harmless, and goes nowhere once its reader is gone.
+    """Wrap a stream, and escape what is written to it.
+
+    Once the reader of the stream is gone, nothing is written.
 
     Attributes:
-        rich_proxied_file: where a console writes instead (rich asks for it by this name): its own
-            escape sequences must come through.
+        rich_proxied_file: the stream to which a console writes instead, because its own escape
+            sequences must not be changed.  rich looks for this name.
         has_reader: False once the reader has closed the pipe.
     """
 
@@ -304,7 +335,7 @@ class _Guarded:
         return getattr(self.rich_proxied_file, name)
 
     def write(self, text: str) -> int:
-        """Write, and say how much of `text` was taken: all."""
+        """Write a text with escapes, and return its length."""
         self.write_exact(harmless(text))
         return len(text)
 
@@ -314,24 +345,27 @@ class _Guarded:
             self.rich_proxied_file.write(text)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush the stream."""
         with self._for_its_reader():
             self.rich_proxied_file.flush()
 
     @contextmanager
     def _for_its_reader(self) -> Iterator[None]:
-        """Who reads a result through a pipe may have seen enough; what the command has yet to do
-        and to say does not depend on that."""
+        """Ignore that the reader of a pipe has closed it.
+
+        The reader may have read enough of a result.  The rest of the command does not depend on
+        that.
+        """
         try:
             yield
         except BrokenPipeError:
             self.has_reader = False
-            # Else what is left in the buffer would be tried, and complained about, once more.
+            # Otherwise Python would write the rest of the buffer again, and print an error.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.rich_proxied_file.fileno())
             os.close(nowhere)
 
     def writelines(self, lines: list[str]) -> None:
-        """Write one after the other."""
+        """Write lines one after the other."""
         for line in lines:
             self.write(line)

@@ -1,6 +1,6 @@
-"""Durations and instants as people write them; inside they are whole milliseconds.
+"""Parse and format durations and times, which are whole milliseconds in the code.
 
-A duration has units, always: `15m`, `1h30m`, `250ms`.  An instant has a zone, or is a number: the
+A duration always has units: `15m`, `1h30m`, `250ms`.  A time has a zone, or is a number: the
 milliseconds since 1970-01-01T00:00:00Z, as the server counts them.
 """
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 from claimlib.errors import DurationError, InstantError
 
 MAX_MS = 2**63 - 1
-# Numbers of so many ms lie in 1970 to 1973, when there was no Redis, and beyond the year 9999.
+# As ms, such numbers are times from 1970 to 1973, when there was no Redis, or after the year 9999.
 _LIKE_SECONDS = range(10**9, 10**11)
 _LIKE_MICROSECONDS_FROM = 253_402_300_800_000
 _LIKE_YEARS = range(1970, 2101)
@@ -35,7 +35,8 @@ _TIME = (
     r":[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?|[0-5][0-9](?:[0-5][0-9](?:[.,][0-9]+)?)?"
     r")?"
 )
-# What `fromisoformat` takes besides differs from one Python to the next, and passes over much.
+# `fromisoformat` accepts more texts.  They differ between versions of Python, and it ignores parts
+# of them.
 _ISO = re.compile(rf"{_DATE}(?:[T ]{_TIME}(?:Z|[+-]{_TIME})?)?")
 _ISO_DATE = re.compile(_DATE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,10 +44,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration: whole numbers with the units w, d, h, m, s and ms, largest first.
+    """Return the milliseconds of a duration.
+
+    A duration is whole numbers with the units w, d, h, m, s and ms, the largest unit first.
 
     Raises:
-        DurationError: no unit, an unknown one, a fraction, a sign, or more than 2^63-1 ms.
+        DurationError: the text has no unit, an unknown unit, a fraction or a sign, or is more than
+            2^63-1 ms.
 
     Examples:
         >>> parse_duration_ms("1h30m")
@@ -71,10 +75,10 @@ def parse_duration_ms(text: str) -> int:
 
 
 def format_duration_ms(ms: int) -> str:
-    """Return the exact duration, as `parse_duration_ms` reads it: `1h30m`, `0ms`; `-5s` if
-    negative.
+    """Return the exact duration, as `parse_duration_ms` reads it: `1h30m` or `0ms`.
 
-    No unit in between is left out: of `3h0m55s` without the minutes one would read 55 minutes.
+    A negative duration begins with a sign, as `-5s`.  No unit in between is omitted, because
+    `3h0m55s` without the minutes could be read as 55 minutes.
 
     Examples:
         >>> format_duration_ms(5_400_000)
@@ -94,7 +98,8 @@ def format_duration_ms(ms: int) -> str:
 def round_duration_ms(ms: int) -> str:
     """Return a duration in its largest unit and the next smaller one, rounded down: `3h0m`, `1w6d`.
 
-    Less than a minute is in seconds alone, and less than a second in milliseconds.
+    Durations of less than a minute are in seconds alone.  Durations of less than a second are in
+    milliseconds.
     """
     for (unit, unit_ms), (smaller, smaller_ms) in pairwise(_UNITS_MS.items()):
         if ms >= unit_ms:
@@ -104,14 +109,15 @@ def round_duration_ms(ms: int) -> str:
 
 
 def parse_instant_ms(text: str) -> int:
-    """Milliseconds since the epoch of an ISO 8601 instant with a zone, or of such a number itself.
+    """Return the milliseconds since the epoch of a text.
 
-    A fraction below the millisecond is cut off.
+    The text is an ISO 8601 time with a zone, or the number of milliseconds itself.  A fraction
+    below the millisecond is cut off.
 
     Raises:
-        InstantError: neither of the two, no time of day, no zone, before 1970, or a number that is
-            a date (20260101), or that somebody has counted in seconds, or in a smaller unit than
-            milliseconds.
+        InstantError: the text is neither of the two, has no time of day or no zone, or is before
+            1970.  Or it is a number that looks like a date (20260101), like seconds, or like a
+            smaller unit than milliseconds.
 
     Examples:
         >>> parse_instant_ms("2026-01-01T00:00:00Z")
@@ -128,8 +134,9 @@ def parse_instant_ms(text: str) -> int:
 
 
 def unit_of(low: int, high: int) -> str | None:
-    """Return the unit that times between two numbers look like, or None if milliseconds, as they
-    should be.
+    """Return the unit that times between two numbers seem to have.
+
+    Return None if it is milliseconds, as it should be.
     """
     if low in _LIKE_SECONDS and high in _LIKE_SECONDS:
         return "seconds"
@@ -137,8 +144,10 @@ def unit_of(low: int, high: int) -> str | None:
 
 
 def _checked_ms(number: int) -> int:
-    """Return a number that is an instant, unless it looks like one in another unit: entries would
-    be judged by a time at which none of them, or each, has been idle for long.
+    """Return a number that is a time in milliseconds.
+
+    Raise InstantError if it looks like a time in another unit.  By such a time, either no entry or
+    every entry would be idle for long.
     """
     iso = "an ISO 8601 time as 2026-01-01T00:00:00Z"
     day = _date_of_digits(number)
@@ -161,9 +170,7 @@ def _checked_ms(number: int) -> int:
 
 
 def _date_of_digits(number: int) -> date | None:
-    """Return the day that somebody means who writes it without signs (20260101), or None if it is
-    none.
-    """
+    """Return the date that a number without signs spells (20260101), or None if it spells none."""
     year, month_and_day = divmod(number, 10_000)
     if year not in _LIKE_YEARS:
         return None
@@ -201,7 +208,7 @@ def _parse_iso_ms(text: str) -> int:
 
 
 def format_instant_ms(ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds; `<n> ms` where the calendar ends (the year 9999).
+    """Return a time as ISO 8601 in UTC with milliseconds, or as `<n> ms` after the year 9999.
 
     Examples:
         >>> format_instant_ms(1767225600000)

@@ -1,1 +1,1 @@
-"""Settings: TOML files, environment variables and options, resolved into frozen values."""
+"""Resolve TOML files, environment variables and options into frozen values."""

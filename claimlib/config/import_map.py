@@ -1,11 +1,11 @@
-"""The map of an import: a TOML file that says which column of a given table is which of ours.
+"""Load the map of an import, a TOML file that names the columns of the given tables.
 
     [pending]
-    stream = "stream_name"     # our key = the given table's column
+    stream = "stream_name"     # claimlib's key = the given table's column
     id = ["ms", "seq"]         # an id is one text column, or two number columns
 
-A column that has our name, or the key's, needs no entry.  A section or key that is not known is
-refused with its line.
+A column with claimlib's own name, or with the name of the key, needs no entry.  An unknown section
+or key is refused, and the message names its line.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ except ImportError as error:
 
 
 def load_import_map(file: Path) -> dict[str, TableMap]:
-    """Return how the given tables are read, by table.
+    """Return the maps of the given tables, by table.
 
     Raises:
-        ConfigError: the file is not there or is not valid TOML, a section or key is unknown, or a
-            value names no column: the message names file, line and key.
+        ConfigError: the file does not exist or is not valid TOML.  Or a section or key is unknown,
+            or a value names no column.  The message names the file, the line and the key.
 
     Examples:
         >>> from pathlib import Path

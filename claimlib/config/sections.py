@@ -1,4 +1,4 @@
-"""The sections of the settings, which declare each key once, as a field.
+"""Define the sections of the settings, which declare each key once, as a field.
 
     count: Annotated[_Count | None, Option("Process …", "NUMBER", unset="the whole group")] = None
 
@@ -51,7 +51,7 @@ SPELLED = (
 
 
 class OptionGroup(StrEnum):
-    """Name a heading of the help, under which options stand, in this order."""
+    """Name a heading above options in the help.  The headings are in this order."""
 
     WHICH = "Which entries"
     WHO = "Who gets them"
@@ -68,12 +68,12 @@ class Option:
 
     Attributes:
         help: its effect, with units.
-        metavar: the placeholder of its value in the help; None for a switch, which has no value.
-        unset: the default in words; None if the help does not state it.
-        names: the names as they are typed; if empty, the name follows from the key.
+        metavar: the placeholder of its value in the help.  None for a switch, which has no value.
+        unset: the default in words.  None if the help does not state it.
+        names: the names as they are typed.  If empty, the name follows from the key.
         least: the smallest number that is accepted, or None if there is no minimum.
         repeats: True if the option can be repeated.
-        group: the heading of the help under which it stands.
+        group: the heading above it in the help.
     """
 
     help: str
@@ -147,7 +147,7 @@ def live_ms(value: object) -> int:
     """Return the duration of `live:DURATION`, or 0 for `live` without a duration.
 
     Raises:
-        ValueError: it is another text.
+        ValueError: it is another text, or the duration is not longer than 0ms.
     """
     word, has_duration, duration = str(value).partition(":")
     if word != "live":
@@ -336,7 +336,7 @@ class MirrorSection(Section):
     ] = DEFAULT_MAX_REMOVED_SHARE
 
     def limits(self) -> RemovalLimits:
-        """Return these limits as the commands take them."""
+        """Return these limits in the form that the commands use."""
         return RemovalLimits(self.allow_empty, self.max_removed_share)
 
 

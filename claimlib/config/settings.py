@@ -1,11 +1,12 @@
-"""Configuration: a TOML file, the environment and options, resolved once into frozen values.
+"""Resolve a TOML file, the environment and options into frozen values.
 
-An option goes before an environment variable, that before the file, that before the default:
+An option takes precedence over an environment variable.  The variable takes precedence over the
+file, and the file over the default:
 
     --min-idle 1h  >  CLAIMLIB_XAUTOCLAIM__MIN_IDLE=1h  >  [xautoclaim] min_idle = "1h"
 
-An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Only the command
-line reads files and variables.
+An unknown key is refused, and so is a variable CLAIMLIB_… that names no key.  Only the command line
+reads files and variables.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
             is not given.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML, a key is unknown, or a value
+        ConfigError: the file does not exist or is not valid TOML.  Or a key is unknown, or a value
             cannot be used.  The message names the key, and its file, variable or option.
     """
     values_by_section: dict[str, Any] = {
@@ -112,8 +113,8 @@ def requests_of(
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete.  Or a policy is given together with options, or
-            with guards of the environment or the file, which the policy would ignore.
+        RequestError: the request is not complete.  Or a policy is given together with options.  Or
+            the environment or the file sets guards, which the policy would ignore.
     """
     if policy is None:
         return [settings.xautoclaim.request()]
@@ -203,7 +204,7 @@ def _as_key(option: re.Match[str]) -> str:
     return option[1].replace("-", "_")
 
 
-# Strings and comments; those of several lines could look like heads and keys.
+# Strings and comments, because lines in a long string could look like heads and keys.
 _QUOTED = re.compile(
     r""""{3}(?s:\\.|.)*?"{3,5}|'{3}(?s:.)*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
 )
@@ -213,7 +214,7 @@ def line_of(text: str, table: str, key: str, number: int = 0) -> int:
     """Return the number of the line of a key in the n-th table of a name.
 
     If the table does not have the key, return the line of the table's head.  Lines count from 1,
-    tables from 0.  The table ends at the next one of its name; it may be written `table = …`.
+    and tables from 0.  The table ends at the next one of its name.  It may be written `table = …`.
     """
     lines = _QUOTED.sub(_without_lines, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
@@ -252,8 +253,9 @@ def _reading(tables: dict[str, Any]) -> type[Config]:
     return _Config
 
 
-# Kubernetes tells each pod where the services of its namespace are: of one that is called
-# `claimlib-redis` by CLAIMLIB_REDIS_SERVICE_HOST, CLAIMLIB_REDIS_PORT_6379_TCP_ADDR and so on.
+# Kubernetes gives each pod variables with the addresses of the services in its namespace.  For a
+# service `claimlib-redis`, they are CLAIMLIB_REDIS_SERVICE_HOST, CLAIMLIB_REDIS_PORT_6379_TCP_ADDR
+# and so on.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
@@ -313,7 +315,7 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
 def _meant(words: str) -> str:
     """Return the hint that names the intended variable.
 
-    It is found by its key, or by section and key without `_`.
+    The variable is found by its key, or by its section and key without `_`.
     """
     variables: dict[str, list[str]] = {}
     for section in Config.model_fields:
@@ -332,7 +334,7 @@ def _meant(words: str) -> str:
 
 
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
-    """Return the text that says why a value is wrong, and which value would be right."""
+    """Return a text that states why a value is wrong, and which value is right."""
     if detail["type"] == "extra_forbidden":
         return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
@@ -347,7 +349,7 @@ def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
 def _no_text(detail: ErrorDetails) -> str:
     """Return the remedy for a value that is no text.
 
-    Without quotes, TOML reads a name with points, as of a Spark setting, as tables in tables.
+    Without quotes, TOML reads a name with points, such as a Spark setting, as tables in tables.
     """
     value = detail["input"]
     if detail["loc"][:-1] == _CONF and isinstance(value, dict):

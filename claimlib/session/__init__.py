@@ -1,8 +1,8 @@
-"""The SparkSession: the one that is there, or a local one of our own.
+"""Open the Spark session: the active one, or else a new local one.
 
-spark-submit, Databricks and notebooks have a session; its settings (packages, extensions, catalog)
-were given before its JVM started, and are left alone.  Anywhere else a local session with Delta is
-built, and Ivy fetches Delta's jars the first time (about 40 MB).
+spark-submit, Databricks and notebooks have a session.  Its settings (packages, extensions, catalog)
+were given before its JVM started, and are not changed.  In other cases, this module builds a local
+session with Delta.  Ivy downloads Delta's jars the first time (about 40 MB).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _JAVA_HINT = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headles
 _SPECIFICATION = re.compile(r"java\.specification\.version = (\d+)")
 _PROVIDERS = ("PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE")
 
-# conf/spark-defaults.conf says the same to spark-submit; a test compares the two.
+# conf/spark-defaults.conf has the same settings for spark-submit.  A test compares the two.
 LOCAL_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Spark brings a newer Hadoop client than the one that Delta names: half of Ivy's download.
+    # Spark has a newer Hadoop client than the one that Delta names.  It is half of Ivy's download.
     "spark.jars.excludes": (
         "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
     ),
     "spark.log.level": "ERROR",
-    # Else PySpark tells the JVM, at each call of a function of columns, which line of Python calls.
+    # Otherwise each call of a column function tells the JVM which line of Python calls it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Spark keeps the code of 100 classes that it generates, and a sweep needs more: each run would
-    # compile all of them again, which was half the time of a small one.
+    # By default, Spark keeps the code of 100 classes that it generates.  A sweep needs more, so it
+    # would compile all of them again at each run.  That was half the time of a small one.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -66,20 +66,21 @@ LOCAL_SETTINGS = {
 # Faster for large sweeps than Java's own choice (docs/decisions/022).
 COLLECTOR = "-XX:+UseParallelGC"
 
-# Spark makes a text of the stack of an exception, and of the stacks of its causes.  PySpark has
-# these texts sent, and waits for each that is longer than 8 KB.  Spark also looks at the stack for
+# Spark makes a text of the stack of an exception, and of the stacks of its causes.  PySpark
+# fetches these texts, and waits for each that is longer than 8 KB.  Spark also reads the stack for
 # each job (docs/decisions/022).
 SHORT_STACKS = "-XX:MaxJavaStackTraceDepth=32"
 
-# `java_options` for a JVM with little work: its second compiler would cost more than it saves.
-# With one compiler Java keeps 48 MB for compiled code; once they are full, the rest is interpreted.
+# `java_options` for a JVM with little work, for which a second compiler costs more than it saves.
+# With one compiler, Java by default keeps 48 MB for compiled code.  Once they are full, Java
+# interprets the rest.
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn1g"
     " -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
-# What `python -m claimlib.session.class_archive` makes.  With other packages or another Java than
-# it was made with, Java passes it by; it must not say so.
+# The file that `python -m claimlib.session.class_archive` creates.  Java ignores it if the packages
+# or the version of Java have changed since.  Java must not print that.
 CLASS_ARCHIVE = Path(sys.prefix) / "claimlib-spark.jsa"
 
 
@@ -93,25 +94,27 @@ def open_session(
     conf: Mapping[str, str] = MappingProxyType({}),
     muted: bool = True,
 ) -> SparkSession:
-    """Return the session that is there (it ignores all arguments), else a new local one with Delta.
+    """Return the active session, or else a new local one with Delta.
+
+    An active session ignores all arguments.
 
     Args:
         master: Spark's master URL.
         driver_memory: memory of the JVM, as Spark spells it (`4g`).
         shuffle_partitions: partitions after a shuffle.
-        app_name: what Spark shows for the session.
+        app_name: the name that Spark shows for the session.
         java_options: further options of the JVM.  Its garbage collector is `COLLECTOR`, unless
-            they or the environment choose another, or files of Spark's own may do so.
-        conf: further settings of Spark, as `spark.hadoop.fs.s3a.endpoint`; they come after all
-            others.
-        muted: whether the log of the JVM is hidden, and the stacks in its errors are short (the
-            errors of a query are raised all the same).
+            these options or the environment choose another one, or Spark's own files may do so.
+        conf: further settings of Spark, for example `spark.hadoop.fs.s3a.endpoint`.  They take
+            precedence over all others.
+        muted: True if the log of the JVM is hidden, and the stacks in its errors are short.  The
+            errors of a query are raised in both cases.
 
     Raises:
-        MissingExtraError: pyspark or delta-spark is not installed, or SPARK_REMOTE is set and what
-            Spark Connect needs is not.
-        SparkUnreachableError: nobody answers at SPARK_REMOTE.
-        ConfigError: there is no Java, or too old a one, or Spark does not start.
+        MissingExtraError: pyspark or delta-spark is not installed.  Or SPARK_REMOTE is set, and a
+            package that Spark Connect needs is not installed.
+        SparkUnreachableError: no server answers at SPARK_REMOTE.
+        ConfigError: Java is missing or too old, or Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -136,8 +139,8 @@ def open_session(
     options = " ".join(option for option in by_us if option)
     if options:
         own["spark.driver.extraJavaOptions"] = options
-    if _starts_connect_server():  # its master is what SPARK_REMOTE says
-        own["spark.connect.grpc.binding.address"] = "127.0.0.1"  # else anybody's machine can call
+    if _starts_connect_server():  # SPARK_REMOTE names its master
+        own["spark.connect.grpc.binding.address"] = "127.0.0.1"  # else any machine can connect
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run python3
     else:
         own["spark.master"] = master
@@ -145,7 +148,7 @@ def open_session(
     in_file = {} if _has_jvm() else {key: conf[key] for key in conf if _is_for_file(key)}
     others = {key: conf[key] for key in conf if key not in in_file and key != _PACKAGES}
     builder = _configured(builder, others)
-    # What a Connect server was started with cannot be set once more for the session.
+    # Settings with which a Connect server was started cannot be set again for the session.
     unwarned = terminal.unwarned("Failed to set ")
     with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file), _locale_of_python():
         spark = builder.getOrCreate()
@@ -160,9 +163,10 @@ _DELTA_JAR = re.compile(r"delta-spark[^/,]*\.jar")
 def _with_delta(
     builder: SparkSession.Builder, settings: Mapping[str, str], conf: Mapping[str, str]
 ) -> SparkSession.Builder:
-    """Return the builder with those settings that `conf` does not replace, and with Delta's jar
-    besides the packages that `conf` names, unless it is among the jars that this names: then nobody
-    need be asked for it.
+    """Return the builder with the settings that `conf` does not replace, and with Delta's jar.
+
+    The jar is added to the packages that `conf` names.  If it is one of the jars that `conf` names,
+    it is not added, because then no download is needed.
     """
     try:
         from delta import configure_spark_with_delta_pip
@@ -184,8 +188,10 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
 
 
 def _has_jvm() -> bool:
-    """Return True if this process has a JVM already, of a session that was stopped, or of somebody
-    else: settings are told to it, and are no arguments of anything.
+    """Return True if this process already has a JVM.
+
+    The JVM may be that of a session that was stopped, or of another library.  Settings are then
+    sent to the JVM, and are not arguments of a command.
     """
     from pyspark import SparkContext
 
@@ -193,9 +199,7 @@ def _has_jvm() -> bool:
 
 
 def _is_for_file(key: str) -> bool:
-    """Return True if spark-submit takes a setting from a file, and `_with_delta` does not see to
-    it.
-    """
+    """Return True if spark-submit reads a setting from a file and `_with_delta` does not set it."""
     return key.startswith("spark.") and key != _PACKAGES
 
 
@@ -234,7 +238,7 @@ def check_file_names(spark: SparkSession, *places: str) -> None:
     """Raise ConfigError if Java and Python encode the name of a local folder differently.
 
     Args:
-        places: of a store or of tables; names that are ASCII are the same for both.
+        places: the places of a store or of tables.  Names in ASCII are the same for both.
     """
     from pyspark.sql.utils import is_remote
 
@@ -260,39 +264,42 @@ def _end_without_memory() -> None:
     """
     from pyspark import SparkContext
 
-    # pyspark has no other name for it that a Connect server of our own has, too.
+    # pyspark has no other name for it that also exists for a Connect server of claimlib.
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
 
 
 def is_provided() -> bool:
-    """Return True if somebody else has started, or is about to start, Spark for this process."""
+    """Return True if another program has started, or will start, Spark for this process."""
     return any(name in os.environ for name in _PROVIDERS)
 
 
 def starts_jvm() -> bool:
-    """Return True if `open_session` starts a JVM, where no session is active."""
+    """Return True if `open_session` starts a JVM when no session is active."""
     return _starts_connect_server() or not is_provided()
 
 
 def _starts_connect_server() -> bool:
-    """Return True if pyspark starts a Connect server for this process, in a JVM of its own, which
-    has no Delta by itself.
+    """Return True if pyspark starts a Connect server for this process.
+
+    The server has a JVM of its own, which has no Delta by default.
     """
     return os.environ.get("SPARK_REMOTE", "").startswith("local")
 
 
 def _check_connect(remote: str) -> None:
-    """Refuse to start where a package of the extra is missing (pyspark names them one by one), or
-    where nobody listens: pyspark would try for ten minutes, and could not be stopped.
+    """Refuse to start if a package of the extra is missing, or if no server listens.
+
+    pyspark names missing packages one by one.  If no server listens, it would try for ten minutes,
+    and could not be stopped.
 
     Args:
         remote: `local[N]`, or `sc://HOST[:PORT]/…`.
 
     Raises:
         MissingExtraError: a package is missing.
-        ConfigError: the port is none.
+        ConfigError: the port is not a number from 0 to 65535.
         SparkUnreachableError: the server cannot be reached.
     """
     for name in ("grpc", "grpc_status", "google.rpc", "zstandard"):
@@ -304,7 +311,7 @@ def _check_connect(remote: str) -> None:
     try:
         port = server.port or _CONNECT_PORT
     except ValueError as error:
-        # Only the host: what follows may be a token.
+        # Only the host is named, because the rest may contain a token.
         raise ConfigError(
             f"the port of SPARK_REMOTE is no number from 0 to 65535 (host {server.hostname}):"
             " set it to sc://HOST:PORT"
@@ -328,8 +335,9 @@ _PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}  # gRPC connects to these
 
 
 def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
-    """Return True if Spark is provided, or something could tell it of another file system: then a
-    path need not be a folder of this machine.
+    """Return True if a path need not be a folder of this machine.
+
+    This is so if Spark is provided, or if a setting may choose another file system.
     """
     by_java = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
     by_files = any(name in os.environ for name in _SPARKS_OWN)
@@ -337,8 +345,10 @@ def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
 
 
 def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
-    """Return True if `open_session` is certain to start Spark on this machine, for which a path is
-    a folder here: a store in it can be looked at before there is a session.
+    """Return True if `open_session` is certain to start Spark on this machine.
+
+    For this Spark, a path is a folder of this machine.  So a store in it can be read before there
+    is a session.
     """
     if may_be_elsewhere(conf) or not master.startswith("local"):
         return False
@@ -363,13 +373,13 @@ def has_catalog(conf: Mapping[str, str]) -> bool:
 _NAMES_CATALOG = re.compile(r"spark\.sql\.(catalog|extensions|warehouse|hive)")
 
 
-# Where Spark and Hadoop look for settings of their own, and how a JVM is given some.
+# Variables by which Spark and Hadoop find settings of their own, and by which a JVM gets some.
 _SPARKS_OWN = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "PYSPARK_SUBMIT_ARGS"),
     *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
 )
 _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-# Settings of Hadoop, and what brings classes, or files of settings, into the JVM.
+# Settings of Hadoop, and settings that add classes, or files of settings, to the JVM.
 _MOVES_PATHS = re.compile(
     r"spark\.(hadoop|jars|archives|files|plugins|.*extra(ClassPath|JavaOptions|Listeners))\b",
     re.IGNORECASE,
@@ -377,8 +387,11 @@ _MOVES_PATHS = re.compile(
 
 
 def _with_collector(java_options: str, conf: Mapping[str, str]) -> str:
-    """Options with which Java does not get two garbage collectors, for then it does not start: what
-    the environment says comes before `java_options`, and that before `COLLECTOR`."""
+    """Return options of a JVM that choose one garbage collector.
+
+    Java does not start with two.  The choice of the environment takes precedence over
+    `java_options`, and these over `COLLECTOR`.
+    """
     by_environment = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
     chosen = _CHOOSES.findall(by_environment)
     if chosen:
@@ -403,15 +416,21 @@ def _has_files() -> bool:
 
 
 def archive_options() -> str:
-    """Options of a JVM that is to take Spark's classes from the archive; empty: there is none, or
-    its path has a blank, at which Spark would split the options."""
+    """Return options of a JVM that reads Spark's classes from the archive.
+
+    Return an empty text if there is no archive.  The same holds if its path has a blank, because
+    Spark would split the options there.
+    """
     if not CLASS_ARCHIVE.is_file() or re.search(r"\s", str(CLASS_ARCHIVE)):
         return ""
     return f"-XX:SharedArchiveFile={CLASS_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def _with_own_python(spark: SparkSession) -> SparkSession:
-    """Local workers run this very Python: the one on PATH need not have numpy and pandas."""
+    """Make local workers run the Python of this process, and return the session.
+
+    The Python on PATH may lack numpy and pandas.
+    """
     from pyspark.sql.utils import is_remote
 
     if is_remote() or "DATABRICKS_RUNTIME_VERSION" in os.environ:
@@ -423,12 +442,14 @@ def _with_own_python(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def _jvm_muted(*, muted: bool) -> Iterator[None]:
-    """A JVM started here writes what it has to say (some 90 lines before the first result, most of
-    them Ivy's) to a file that goes away with it; if it does not start, the error says why.  Not
-    muted, it says it on standard error: standard output is for results.
+    """Write the output of a JVM that starts in the block to a temporary file.
+
+    The output is some 90 lines before the first result, most of them from Ivy.  If the JVM does not
+    start, the error states the cause.  If `muted` is False, the output goes to standard error,
+    because standard output is for results.
 
     Raises:
-        ConfigError: it does not start.
+        ConfigError: the JVM does not start.
     """
     with tempfile.TemporaryFile() if muted else nullcontext() as log:
         try:
@@ -444,8 +465,10 @@ def _jvm_muted(*, muted: bool) -> Iterator[None]:
 
 @contextmanager
 def _output_turned_to(target: int) -> Iterator[None]:
-    """Until the block ends, this process and those that it starts write both standard output and
-    standard error there."""
+    """Redirect standard output and standard error to a file descriptor until the block ends.
+
+    Processes that this process starts write there, too.
+    """
     kept = {number: _copied(number) for number in (1, 2)}
     try:
         for number in kept:
@@ -469,7 +492,7 @@ def _copied(number: int) -> int | None:
 
 
 def _why_not_started(said: str, error: Exception) -> str:
-    """Return the cause in one line, without the names of Java's classes, and what to do."""
+    """Return the cause and the remedy in one line, without the names of Java's classes."""
     lacking = _UNRESOLVED.search(said)
     if lacking:
         package = re.sub("[#;]", ":", lacking[1])
@@ -494,7 +517,7 @@ def _why_not_started(said: str, error: Exception) -> str:
 
 _PORT_IN_USE = re.compile(r"Failed to bind .*SparkConnectService")
 _UNRESOLVED = re.compile(r"unresolved dependency: (\S+?): ")
-# How a JVM that ends at once, and Java's errors, say it.
+# The lines of a JVM that ends at once, and of Java's errors, that name the cause.
 _JVM_ERROR = re.compile(
     r"((?:Invalid|Unrecognized|Error occurred) .+)"
     r"|(?:: |Caused by: |Exception in thread \"[^\"]*\" )([\w.$]+(?:Exception|Error): .+)"
@@ -502,10 +525,13 @@ _JVM_ERROR = re.compile(
 
 
 def check_java() -> str:
-    """Return the version of Java, of which Spark's own message would not say that it is too old.
+    """Return the version of Java.
+
+    Spark's own message does not state that Java is too old, so this is checked here.
 
     Raises:
-        ConfigError: naming what was found, and what to install.
+        ConfigError: Java is missing or too old.  The message states which version was found, if
+            any, and what to install.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist

@@ -1,9 +1,10 @@
-"""`python -m claimlib.session.class_archive`: sessions of our own start in two thirds of the time.
+"""Create an archive of Java classes, so that claimlib's sessions start in two thirds of the time.
 
-Half of what a JVM does until Spark's first result is to load and verify the same classes each time
-(Java's class data sharing).  This starts a session once, writes and reads a Delta table, and lets
-Java keep the classes in a file beside the environment's packages, for which alone the file is good:
-a JVM with other packages, or of another version, passes it by (docs/decisions/022).
+Half of what a JVM does until Spark's first result is to load and verify the same classes each time.
+Java's class data sharing avoids this.  Run `python -m claimlib.session.class_archive` once.  It
+starts a session, and writes and reads a Delta table.  Java keeps the classes in a file beside the
+environment's packages, for which alone the file can be used.  A JVM with other packages, or of
+another version, ignores it (docs/decisions/022).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from claimlib.session import CLASS_ARCHIVE, open_session
 
 
 def main() -> int:
-    """Make the file, or replace it; the exit code.
+    """Create or replace the file, and return the exit code.
 
     Raises:
         ConfigError: Java did not write it.
@@ -33,7 +34,8 @@ def main() -> int:
     ).parse_args()
     CLASS_ARCHIVE.unlink(missing_ok=True)
     terminal.say("Starting Spark to record its classes; this takes one to three minutes.")
-    # Java writes it when it ends, so in a process of its own; its output ends when all of it has.
+    # Java writes the file when it ends, so it runs in a process of its own.  The output of that
+    # process ends when Java has ended, too.
     done = subprocess.run(
         [sys.executable, "-c", "from claimlib.session.class_archive import use_spark; use_spark()"],
         capture_output=True,
@@ -48,9 +50,9 @@ def main() -> int:
 
 
 def use_spark() -> None:
-    """What most commands do at first, in a JVM that keeps the classes that it needs for it."""
+    """Do what most commands do first, in a JVM that keeps the classes that it needs for this."""
     with tempfile.TemporaryDirectory() as folder:
-        # Not muted: else Java would hold none of this process' output, and nobody would wait.
+        # Not muted, so that Java keeps this process' output open, and `main` waits for Java.
         spark = open_session(
             java_options=f"-XX:ArchiveClassesAtExit={CLASS_ARCHIVE}",
             conf={"spark.sql.warehouse.dir": str(Path(folder) / "warehouse")},

@@ -1,7 +1,7 @@
-"""Settings for a JVM that is about to start, in a file that only this user can read.
+"""Pass settings to a JVM that is about to start, by a file that only this user can read.
 
-pyspark hands what a session is built with to the JVM as arguments, which every user of the machine
-can read for as long as it runs; and settings may be secrets.
+pyspark passes the settings of a session to the JVM as arguments.  Every user of the machine can
+read them as long as the JVM runs, and settings may be secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-# As pyspark has it, where nobody says otherwise.
+# The value that pyspark uses by default.
 _SHELL = "pyspark-shell"
 _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
     char: f"\\{char}" for char in " :=#!"
@@ -26,10 +26,10 @@ _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | 
 
 @contextmanager
 def settings_in_file(conf: Mapping[str, str]) -> Iterator[None]:
-    """Until the block ends, a JVM that this process starts reads these settings from a file.
+    """Let a JVM that this process starts in the block read these settings from a file.
 
-    They come after those of the user's own PYSPARK_SUBMIT_ARGS and of Spark's files, and before
-    those that a session is built with.
+    They take precedence over those of the user's own PYSPARK_SUBMIT_ARGS and of Spark's files.
+    Settings that a session is built with take precedence over them.
     """
     before = os.environ.get(_ARGUMENTS)
     theirs = _Arguments.of(shlex.split(_SHELL if before is None else before), conf)
@@ -66,12 +66,14 @@ def is_set_by_user(*keys: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """What the user has spark-submit told, without what a file of ours replaces.
+    """Hold the user's arguments of spark-submit, without those that claimlib's file replaces.
 
     Attributes:
-        words: the arguments, without a file of settings and settings that ours replace.
-        lines: those of the file; of two, spark-submit reads the last.
-        defaults: the option to read Spark's own file as well, which it does where it is given none.
+        words: the arguments, without a file of settings, and without settings that claimlib's file
+            replaces.
+        lines: the lines of the user's file.  If two set one key, spark-submit reads the last.
+        defaults: the option to read Spark's own file as well.  spark-submit does so by itself if no
+            file is given.
     """
 
     words: tuple[str, ...]
@@ -80,7 +82,7 @@ class _Arguments:
 
     @classmethod
     def of(cls, words: Sequence[str], conf: Mapping[str, str]) -> _Arguments:
-        """Return the arguments beside these settings."""
+        """Return the arguments that remain beside these settings."""
         kept: list[str] = []
         file, rest = None, iter(words)
         for word in rest:

@@ -1,4 +1,4 @@
-"""Checks of the properties and the columns of a store's tables."""
+"""Check the properties and the columns of a store's tables."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_options(buckets: int | None, source: str | None) -> None:
     """Refuse a number of buckets that no store can have, and a name that no source can have.
 
     Raises:
-        RequestError: the number is not positive, or too large; the name is empty, or has
-            credentials in it.
+        RequestError: the number is not positive, or too large.  Or the name is empty, or contains
+            credentials.
     """
     if buckets is not None and not 0 < buckets < _TOO_MANY_BUCKETS:
         raise RequestError(
@@ -52,7 +52,7 @@ def check_options(buckets: int | None, source: str | None) -> None:
 def check_properties(
     where: str, location: Location, present: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Refuse a store that lacks tables, or was made by another version of the schema.
+    """Refuse a store that lacks tables, or was created by another version of the schema.
 
     Args:
         where: the location of the store, as the user wrote it.
@@ -91,7 +91,7 @@ def _read_as(location: Location) -> str:
 
 
 def other_entries(where: str) -> SchemaError:
-    """Return the error of a table `entries` that is not the one that the proofs are about."""
+    """Return the error of a table `entries` that is not the table of the proofs."""
     return SchemaError(
         f"the table entries of {where} is not the one whose entries are proven to be complete: it"
         " was dropped and created again, and a sweep would take all that it lacks for deleted. Put"
@@ -189,7 +189,8 @@ def check_versions(where: str, present: Mapping[str, Mapping[str, str]]) -> None
     """Refuse tables that have another schema version.
 
     Raises:
-        SchemaVersionError: naming the table and both versions.
+        SchemaVersionError: a table has another version.  The message names the table and both
+            versions.
     """
     for name, properties in present.items():
         _check_version(where, name, properties)
@@ -214,7 +215,7 @@ def check_known_version(
     """Refuse a table whose schema version is not one of `known`.
 
     Raises:
-        SchemaVersionError: naming the table and its version.
+        SchemaVersionError: the message names the table and its version.
     """
     version = properties.get(schema.SCHEMA_VERSION_PROPERTY)
     needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)

@@ -1,6 +1,6 @@
-"""Commits of this process that create a Delta table in a local folder, or change its definition.
+"""Create a Delta table in a local folder, or change its definition, by a commit of this process.
 
-delta-rs gives a new table features that Spark does not give it.  So this module writes the commits,
+delta-rs gives a new table features that Spark does not give it.  So this module writes the commits
 as the protocol of Delta describes them.
 """
 
@@ -177,7 +177,7 @@ _WRITER_FEATURES = {"delta.enableChangeDataFeed": "changeDataFeed"}
 
 
 def _fields(columns: Sequence[Column], buckets: int) -> list[dict[str, Any]]:
-    """Return the fields that the log has for columns."""
+    """Return the fields of columns in the form that the log has."""
     from deltalake import Field, Schema
 
     fields = [

@@ -1,4 +1,4 @@
-"""Creating the tables of a store, and completing a store that lacks some."""
+"""Create the tables of a store, or complete a store that lacks some."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str
 
     Args:
         where: a folder or `catalog.schema`.
-        buckets: partitions of entries, pending and journal.
-        source: what the store mirrors; None if a snapshot will say so.
+        buckets: the number of partitions of entries, pending and journal.
+        source: the source that the store mirrors.  None if a snapshot will name it.
 
     Raises:
         RequestError: see `check_options`.
@@ -83,23 +83,23 @@ def create(
     older `streams` is accepted.  Then sweeps refuse the groups until the next snapshot or import.
 
     Args:
-        buckets: partitions of entries, pending and journal; fixed once created.  None means those
-            of the tables that exist, or `schema.DEFAULT_BUCKETS`.
-        source: what the store mirrors; None if a snapshot will say so.
-        accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.
-            If False, replaced tables are refused.
+        buckets: the number of partitions of entries, pending and journal, which cannot be changed
+            later.  None means the number of the tables that exist, or `schema.DEFAULT_BUCKETS`.
+        source: the source that the store mirrors.  None if a snapshot will name it.
+        accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.  If
+            False, replaced tables are refused.
         source_of: returns the source of a store's rows, for the message of StoreExistsError.
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
         StoreExistsError: there is a store with other buckets or another source.  It is not changed.
         SchemaVersionError: there is a store of another version.  It is not changed.
-        SchemaError: tables were replaced, and are not to be accepted; the tables are divided into
-            buckets differently; or completeness ranges must be invalidated, and `streams` is
+        SchemaError: tables were replaced, and are not to be accepted.  Or the tables have different
+            numbers of buckets.  Or completeness ranges must be invalidated, and `streams` is
             append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
-        RequestError: a store cannot have so many buckets; the name of the source is empty, or
-            has credentials in it.
+        RequestError: a store cannot have so many buckets.  Or the name of the source is empty, or
+            contains credentials.
     """
     check_options(buckets, source)
     definitions.check()
@@ -115,8 +115,8 @@ def repair_lock(
     Nothing is locked if there is no store yet.
 
     Args:
-        folder: the store's folder; None if the store is elsewhere.
-        is_repair: False if only missing tables are created: then a complete store is not locked.
+        folder: the store's folder.  None if the store is elsewhere.
+        is_repair: False if only missing tables are created.  Then a complete store is not locked.
         wait_ms: see `WriteLock`.
     """
     logs = [] if folder is None else [folder / name / "_delta_log" for name in TABLES]
@@ -144,7 +144,7 @@ def _created(
     review = _Review(Accepted())
     if present:
         check_columns(definitions.structs(present), tables=present)
-        # Before tables are created: a process that is killed in between must not leave proofs.
+        # This precedes the creation, so that a process that is killed in between leaves no proofs.
         review = _look_back(definitions, present, buckets, accept_replaced=accept_replaced)
     new = schema.properties_of_new(buckets, source, review.accepted.properties())
     if "streams" not in present:
@@ -173,7 +173,7 @@ def _created(
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """State the result of `_look_back`; see `Creation`."""
+    """State the result of `_look_back`, see `Creation`."""
 
     accepted: Accepted
     has_lost_proofs: bool = False
@@ -193,12 +193,12 @@ def _look_back(
     lost, the proofs are invalidated.
 
     Args:
-        present: the properties of the tables that exist; the others were lost.
+        present: the properties of the tables that exist.  The other tables were lost.
         accept_replaced: see `create`.
 
     Raises:
-        SchemaError: naming tables that are not accepted, before anything is changed; or proofs
-            are to be invalidated, and `streams` is append-only.
+        SchemaError: tables were replaced, and are not accepted.  The message names them, and
+            nothing was changed.  Or the proofs must be invalidated, and `streams` is append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
     """
     of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
@@ -222,7 +222,7 @@ def _look_back(
 
 
 def _versions(store: Store, present: Collection[str]) -> dict[str, int]:
-    """Return the versions of the tables; a lost table will be created with version 0."""
+    """Return the versions of the tables.  A lost table will be created with version 0."""
     return {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
 
 
@@ -275,7 +275,7 @@ def bind_proofs(definitions: Definitions) -> bool:
 def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
     """Invalidate the completeness ranges of all streams.
 
-    They are about other tables.  With a new `entries`, all entries would count as deleted.
+    The ranges are about other tables.  With a new `entries`, all entries would count as deleted.
 
     Args:
         of_streams: the properties of `streams`.

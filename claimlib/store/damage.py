@@ -21,7 +21,7 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 def check_commits(table: Path, version: int) -> None:
     """Raise DamagedTableError if a commit since the last checkpoint is empty.
 
-    delta-rs and Spark take an empty commit for one that changes nothing.  Each commit has an
+    delta-rs and Spark take an empty file for a commit that changes nothing.  But each commit has an
     action, so a crash of the machine has left this file.
 
     Args:
@@ -67,7 +67,10 @@ def _check_log(table: Path) -> None:
 def _damages(
     log: Path, needed: dict[int, Path], checkpoints: dict[int, Path], first: int
 ) -> Iterator[tuple[int, str, str | None]]:
-    """Yield what is wrong: the version, the cause, and a remedy that needs all commits."""
+    """Yield the damages of a log, each with its version, its cause and a remedy.
+
+    The remedy needs all commits.  It is None if there is none.
+    """
     if checkpoints and not _is_parquet(checkpoints[first - 1]):
         file = checkpoints[first - 1]
         yield first - 1, f"{file} is damaged", f"delete it and {log / _LAST_CHECKPOINT}"

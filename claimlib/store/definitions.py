@@ -1,4 +1,4 @@
-"""The definitions of a store's tables, which Spark or this process reads, creates and changes."""
+"""Read, create and change the definitions of a store's tables, by Spark or by this process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Definitions(Protocol):
 
         Raises:
             UnsafeLocationError: the store is on S3, and the session has no log store.
-            ConfigError: the session encodes the name of a folder in another way.
+            ConfigError: Java and Python encode the name of a folder differently.
         """
         ...
 
@@ -230,7 +230,7 @@ class FolderDefinitions:
         """See `Definitions`.
 
         Raises:
-            StorageError: the store would be in the folder of a table; or see `create_table`.
+            StorageError: the store would be in the folder of a table.  Or see `create_table`.
         """
         within = (self.folder, *self.folder.parents)
         if any((folder / "_delta_log").is_dir() for folder in within):
@@ -276,8 +276,8 @@ def embedded_folder(where: str) -> Path | None:
 def shared_folder(spark: SparkSession, location: Location) -> Path | None:
     """Return the folder of a store, or None if Spark and this process may use different folders.
 
-    Spark may take a path for one of another file system, or run elsewhere.  delta-rs takes a % in
-    a path for an encoded character.
+    Spark may take a path for a path of another file system, or run elsewhere.  delta-rs takes a %
+    in a path for an encoded character.
     """
     folder = local_folder(location.where)
     if folder is None or is_remote() or "%" in location.where:

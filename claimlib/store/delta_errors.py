@@ -1,6 +1,6 @@
-"""What Delta and Spark say of a table, as errors of our own.
+"""Map errors of Delta and Spark to errors of claimlib.
 
-Delta's conflict exceptions have no common parent; `_CONFLICTS` is the one list of them.
+Delta's conflict exceptions have no common parent.  `_CONFLICTS` is the only list of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONFLICTS = (
 
 
 def conflict(table: str) -> CommitConflictError:
-    """Return the error of a write that was refused because of another one."""
+    """Return the error of a write that was refused because of another write."""
     return CommitConflictError(
         f"another writer changed {table} at the same time, so nothing of this write was kept: run"
         " the command again",
@@ -41,20 +41,20 @@ def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
     """Raise a claimlib error for an error of Delta, Spark or the storage in a write to a table.
 
     Args:
-        version: the version that the embedded engine writes; None for Spark.
+        version: the version that the embedded engine writes.  None for Spark.
 
     Raises:
         StorageError: the storage refuses to write a file of this version.
-        CommitConflictError: another writer got in between.
+        CommitConflictError: another writer has committed meanwhile.
         SchemaError: the table has a constraint that the rows do not meet.
-        DuplicateRowsError: `pending` holds a key twice.
+        DuplicateRowsError: `pending` has two rows with one key.
     """
     try:
         yield
     except _CONFLICTS as error:
         raise conflict(table) from error
     except Exception as error:
-        # What tasks found is only said in the text.
+        # Errors that tasks raised are only in the text.
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
                 "pending has more than one row for a key (stream, consumer_group, id): claimlib"
@@ -75,7 +75,7 @@ def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
 
 
 def _storage_error(text: str, table: str, version: int) -> StorageError | None:
-    """Return the error of storage that takes no file; None if the text says something else."""
+    """Return the error of storage that refuses a file, or None if the text has another cause."""
     for pattern, cause, remedy in _REFUSALS_OF_STORAGE:
         if match := pattern.search(text):
             return StorageError(
@@ -94,13 +94,14 @@ _REFUSALS_OF_STORAGE = (
         *("a permission is missing", "change the permissions"),
     ),
 )
-# The first says which constraint it is, and may stand behind the second.
+# The first names the constraint.  In the text, it may come after the second.
 _REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 
 
 def _refusal(text: str) -> str | None:
-    """Return what Delta says of a constraint, in one line without the row's values, or None if
-    nothing.
+    """Return Delta's message about a constraint, or None if there is no such message.
+
+    It is one line, without the values of the row.
     """
     lines = [line for mark in _REFUSED for line in text.splitlines() if mark in line]
     if not lines:
@@ -115,10 +116,10 @@ _LATEST = re.compile(rf"\[{_NO_SUCH_VERSION}\].* Available versions: \[\d+, (\d+
 
 
 def latest_version(error: Exception) -> int | None:
-    """Return the newest version of a table, where Delta says that there is none as late as was
-    asked.
+    """Return the newest version of a table from Delta's error about a version that is too late.
 
-    Its text says it at once; to get it as a parameter PySpark asks the JVM a hundred times.
+    Return None if the error is another one.  The text of the error contains the version.  To get it
+    as a parameter, PySpark asks the JVM a hundred times.
     """
     match = _LATEST.search(str(error))
     return None if match is None else int(match[1])
@@ -130,8 +131,8 @@ def says_expired(error: PySparkException) -> bool:
     return any(mark in said for mark in _EXPIRED)
 
 
-# What Delta says of a version whose commit is older than its files are kept, of one whose commit is
-# gone, and what Spark says of a file that VACUUM has removed.
+# The errors of Delta about a version whose files are no longer kept, and about a version without a
+# commit.  The last is the error of Spark about a file that VACUUM has deleted.
 _EXPIRED = (
     "BEYOND_DELETED_FILE_RETENTION",
     _NO_SUCH_VERSION,

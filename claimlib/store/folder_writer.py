@@ -1,4 +1,7 @@
-"""Write tables with the embedded engine: each write is one commit of this process, or none."""
+"""Write tables with the embedded engine.
+
+Each write is one commit of this process, or none.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from claimlib.store.writer import (
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
-# The most commits of other writers while rows are appended to a table.
+# The number of attempts to append rows to a table while other writers commit to it.
 _MOST_COMMITS = 20
 
 
@@ -89,8 +92,8 @@ class FolderWriter:
         """See `Writer`.
 
         One commit adds the new and changed rows, right after the version from which they were
-        computed.  If Spark has begun this with an append, the token is used.  Then the other rows
-        are written without it.
+        computed.  If Spark has begun this with an append, the token has been used.  Then the other
+        rows are written without it.
         """
         if changes.rows is None and changes.new is None:
             return

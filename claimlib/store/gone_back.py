@@ -1,8 +1,8 @@
-"""Tables that have gone back: they are at an earlier version than a run has seen.
+"""Find replaced tables, which are at an earlier version than a run has seen.
 
-Somebody has dropped such a table and created it again, or has put an older copy in its place.  What
-it lacks would be taken for somebody's wish: of `entries`, for entries that were deleted.  So runs
-refuse it until `init` has accepted it as it is.
+A user has dropped such a table and created it again, or has put an older copy in its place.  Rows
+that it lacks would count as deleted on purpose.  For example, entries that `entries` lacks would
+count as deleted.  So runs refuse the table until `init` has accepted it as it is.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from dataclasses import dataclass, field
 from claimlib.errors import SchemaError
 
 ACCEPTED_PROPERTY = "claimlib.acceptedTables"
-"""Of `streams`: what `init` has accepted (`Accepted`), as JSON."""
+"""A property of `streams`: the tables that `init` has accepted (`Accepted`), as JSON."""
 PROVING = frozenset({"entries", "streams"})
-"""Where one of these has gone back, no proof of absence holds."""
+"""If one of these tables was replaced, no proof of absence holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Which versions of tables a run has seen: those right after it; of one that is decided and not
-    finished, those that it was decided from."""
+    """State the versions of tables that a run has seen.
+
+    They are the versions right after the run.  If the run is decided and not finished, they are the
+    versions that it was decided from.
+    """
 
     run_seq: int
     versions: Mapping[str, int]
@@ -31,11 +34,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What `init` has accepted.
+    """State the tables that `init` has accepted.
 
     Attributes:
-        after: the last run that was decided by then; 0: it never has.
-        versions: those of all tables then.
+        after: the number of the last run that was decided by then.  0 if `init` has never accepted
+            a table.
+        versions: the versions of all tables at that time.
     """
 
     after: int = 0
@@ -43,31 +47,34 @@ class Accepted:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Accepted:
-        """Return what the properties of `streams` say."""
+        """Return the accepted tables that the properties of `streams` name."""
         text = properties.get(ACCEPTED_PROPERTY)
         return cls() if text is None else cls(**json.loads(text))
 
     def properties(self) -> dict[str, str]:
-        """Return the same, as properties of `streams`: none, if nothing was accepted."""
+        """Return the accepted tables as properties of `streams`.
+
+        There are no properties if nothing was accepted.
+        """
         if not self.after:
             return {}
         said = {"after": self.after, "versions": dict(self.versions)}
         return {ACCEPTED_PROPERTY: json.dumps(said)}
 
     def seen_by(self, run: Seen) -> Mapping[str, int]:
-        """Return what a run has seen of the tables as they are now."""
+        """Return the versions that a run has seen of the tables that exist now."""
         return self.versions if run.run_seq <= self.after else run.versions
 
 
 def gone_back(
     versions: Mapping[str, int], runs: Iterable[Seen], accepted: Accepted
 ) -> dict[str, str]:
-    """Return the tables that have gone back, each with what a run has seen of it, in words.
+    """Return the replaced tables, each with a text that names a version that a run has used.
 
     Args:
-        versions: those of tables now.
-        runs: the newest finished run, and all that are not finished.
-        accepted: what `init` has accepted.
+        versions: the versions of the tables now.
+        runs: the newest finished run, and all runs that are not finished.
+        accepted: the tables that `init` has accepted.
     """
     return {
         table: f"at version {versions[table]}, but run {run.run_seq} has used version {seen}"
@@ -78,7 +85,7 @@ def gone_back(
 
 
 def error_of(where: str, older: Mapping[str, str]) -> SchemaError:
-    """Return the error of tables that have gone back."""
+    """Return the error of replaced tables."""
     said = "; ".join(f"{table} is {what}" for table, what in older.items())
     proofs = (
         "; its entries then do not count as complete, and sweeps refuse its groups until the next"

@@ -1,4 +1,4 @@
-"""Checks of an open store before a run changes it, and before the run ends."""
+"""Check an open store before a run changes it, and before the run ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
         runs: the newest finished run, and all unfinished runs.
 
     Raises:
-        SchemaError: it names the tables, and the command that accepts them as they are.
+        SchemaError: a table was replaced.  The message names the tables, and the command that
+            accepts them as they are.
     """
     if gone_back(versions, runs, store.accepted):
         # They may have been accepted since the store was opened.

@@ -1,8 +1,9 @@
-"""Delta tables in a folder of this machine, read and committed to by delta-rs without Spark.
+"""Read Delta tables in a folder of this machine, and commit to them, by delta-rs without Spark.
 
 A table is open at its newest version.  A commit creates the next version, or nothing.  A read
-returns None if delta-rs is not installed, the table has many rows or a feature that delta-rs does
-not know, or its log cannot be read.  The caller then reads with Spark, which reports the error.
+returns None if delta-rs is not installed, or if the log cannot be read.  It also returns None if
+the table has many rows, or a feature that delta-rs does not know.  The caller then reads with
+Spark, which reports the error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from claimlib.engine.folder import DataFile, absolute, is_readable
 from claimlib.schema import quote_text
 
 T = TypeVar("T")
-# The types of a store's columns: rows of these are the same whoever reads them.
+# The types of a store's columns.  All readers return the same rows for these types.
 TYPES = {
     *("bigint", "boolean", "int", "string"),
     *("array<struct<name:binary,value:binary>>", "map<string,bigint>"),
@@ -42,7 +43,8 @@ class Condition:
     """State a condition on one column.
 
     Attributes:
-        value: what the column must equal; of several texts, one of them.
+        value: the value that the column must have.  If it is several texts, the column must have
+            one of them.
         is_above: True if the column must be above the value, which is a number.
         is_negated: True if the opposite must hold.  The column must have no nulls.
     """
@@ -72,8 +74,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Delta's transaction identifier: a write whose token is not newer than the table's is
-    skipped."""
+    """Hold Delta's transaction identifier.
+
+    A write is skipped if its token is not newer than the token of the table.
+    """
 
     app_id: str
     version: int
@@ -81,12 +85,12 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """How rows are committed.
+    """Describe a commit of rows.
 
     Attributes:
-        mode: whether rows are added, or take the place of those that are there.
-        partitions: the partitions that they replace.  None means all.
-        token: None if the commit has none.
+        mode: `append` to add the rows, `overwrite` to replace the existing rows by them.
+        partitions: the partitions whose rows are replaced.  None means all.
+        token: its transaction token.  None if it has none.
         note: its user metadata.  None if it has none.
     """
 
@@ -101,8 +105,8 @@ class StoredFile:
     """Describe a data file of a version of a table.
 
     Attributes:
-        partition: the value of the partition column; None if there is none.
-        rows: the number of its rows, including deleted rows; None if the log does not have it.
+        partition: the value of the partition column.  None if there is none.
+        rows: the number of its rows, including deleted rows.  None if the log does not have it.
     """
 
     size_bytes: int
@@ -112,7 +116,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalTable:
-    """The newest version of a table, and what its log says.
+    """Hold the newest version of a table, with the contents of its log.
 
     Attributes:
         properties: the table's properties.
@@ -126,10 +130,10 @@ class LocalTable:
     _table: Any
 
     def notes(self, limit: int | None = None) -> list[str | None] | None:
-        """Return the user metadata of the newest commits, newest first, or None if the log cannot
-        be read.
+        """Return the user metadata of the newest commits, or None if the log cannot be read.
 
-        No version is given with them, because delta-rs passes over a commit that says nothing.
+        The newest commit is the first.  The versions are not returned, because delta-rs omits a
+        commit that contains no information about itself.
         """
         commits = _or_none(lambda: self._table.history(limit))
         return None if commits is None else [commit.get("userMetadata") for commit in commits]
@@ -137,18 +141,20 @@ class LocalTable:
     def rows(
         self, most: int, *conditions: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table | None:
-        """Return the rows that meet all conditions, or None if there may be more than `most`, or
-        they are in files that are too large, or cannot be read; or one of their columns has a type
-        that no table of a store has, of which it is not known that all readers give it alike.
+        """Return the rows that meet all conditions, or None if they must be read in another way.
+
+        This is so if there may be more than `most` rows, if their files are too large, or if they
+        cannot be read.  It is also so if a column has a type that no table of a store has.  Readers
+        may return such a type differently.
 
         Args:
-            columns: the columns that are read; None means all.
+            columns: the columns that are read.  None means all.
         """
         names = self.struct.names if columns is None else columns
         struct = StructType([self.struct[name] for name in names])
         if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
             return None
-        # Of a table with payloads a few rows may be large.
+        # In a table with payloads, a few rows may be large.
         has_payloads = any(map(_is_nested, struct.fields))
         if (has_payloads or not conditions) and not self.is_small(most):
             return None
@@ -160,15 +166,17 @@ class LocalTable:
     def numbers(self, column: str) -> pa.ChunkedArray | None:
         """Return the numbers in a column, or None if the table cannot be read.
 
-        They are read from the rows: what a file's statistics say is also of rows that a deletion
+        They are read from the rows, because the statistics of a file include rows that a deletion
         vector hides.
         """
         rows = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
         return None if rows is None else rows[column]
 
     def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
-        """Return the rows with the highest numbers in a column, the highest first, and the number
-        of all rows, or None if see `rows`.
+        """Return the rows with the highest numbers in a column, and the number of all rows.
+
+        The row with the highest number is the first.  For the cases in which this returns None, see
+        `rows`.
         """
         numbers = self.numbers(column)
         if numbers is None:
@@ -185,7 +193,7 @@ class LocalTable:
     def _queried(self, statement: str, most: int | None) -> pa.Table | None:
         """Return the rows of a query, or None if they are more than `most`, or too large.
 
-        A LIMIT is not used: it might be applied before deletion vectors are.
+        A LIMIT is not used, because it might be applied before deletion vectors are.
         """
         from deltalake import QueryBuilder
 
@@ -220,13 +228,14 @@ class LocalTable:
         return has_own_columns and is_plain and features <= _FEATURES and not has_constraints
 
     def has_used(self, token: Token) -> bool:
-        """Return True if a commit bore this token, or a later one."""
+        """Return True if a commit had this token, or a later one."""
         used = self._table.transaction_version(token.app_id)
         return used is not None and used >= token.version
 
     def commit(self, files: Sequence[DataFile], how: Commit) -> bool:
-        """Commit files as the version after this one.  Whether that was done: not where somebody
-        else has made that version.
+        """Commit files as the version after this one.
+
+        Return False if another writer has committed that version.
 
         Raises:
             Exception: delta-rs, or the file system, cannot write.
@@ -239,7 +248,7 @@ class LocalTable:
             later = self._later()
             if later is None:
                 raise
-            return later.has_any(files)  # it landed all the same: its files are the table's now
+            return later.has_any(files)  # True if the commit was made nevertheless
         return True
 
     def delete(self, conditions: Sequence[Condition], note: str | None = None) -> bool:
@@ -407,19 +416,23 @@ class LocalTable:
 
     @property
     def compared(self) -> Sequence[str] | None:
-        """The columns of which the log keeps the smallest and the largest value; None means all."""
+        """Return the columns whose smallest and largest values are in the log.
+
+        None means all columns.
+        """
         named = self.properties.get("delta.dataSkippingStatsColumns")
         return None if named is None else named.split(",")
 
     def is_small(self, most: int) -> bool:
-        """Return True if there are so few rows, by what the log says of the files (of which
-        deletion vectors hide some rows).
+        """Return True if the log shows that the table has at most `most` rows, and few bytes.
+
+        The number of rows includes rows that deletion vectors hide.
         """
         stated = self._stated()
         return stated is not None and stated[0] <= most and stated[1] <= limits.LIMITS.table_bytes
 
     def _stated(self) -> tuple[int, int] | None:
-        """Return the rows and the bytes of all files, or None if the log does not say."""
+        """Return the number of rows and of bytes of all files, or None if it is not in the log."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
         if files is None or "num_records" not in files.column_names:
             return None
@@ -447,21 +460,22 @@ def _hooks() -> Any:
     return PostCommitHookProperties(cleanup_expired_logs=False)
 
 
-# The features of a store's tables; a table without any has this version for writers.
+# The features of a store's tables.  A table without features has this version for writers.
 _FEATURES = {"appendOnly", "changeDataFeed", "deletionVectors", "generatedColumns", "invariants"}
 _PLAIN_WRITER = 2
 _CONSTRAINTS = "delta.constraints."
 
 
 def commits_of(folder: Path, limit: int | None = None) -> list[dict[str, Any]]:
-    """Return what the commits of the table in a folder say of themselves, newest first.
+    """Return the information that the log has about the commits of a table, newest first.
 
-    Each has `version`, and `operation`, `operationParameters`, `operationMetrics` and
-    `userMetadata`, which are None if a commit does not say them.  Commits whose files are gone are
-    left out.
+    Each commit has `version`, `operation`, `operationParameters`, `operationMetrics` and
+    `userMetadata`.  A value is None if the commit lacks it.  Commits whose files were deleted are
+    omitted.
 
     Args:
-        limit: of the newest commits only; None means all of them.
+        folder: the folder of the table.
+        limit: the number of newest commits to return.  None means all.
     """
     files = sorted((folder / "_delta_log").glob("*.json"), reverse=True)
     commits = [file for file in files if file.stem.isdigit()][:limit]
@@ -480,8 +494,9 @@ def _commit_info(file: Path) -> dict[str, Any]:
 
 
 def newest(folder: Path) -> LocalTable | None:
-    """Return the newest version of the table in a folder, or None if delta-rs cannot tell, or not
-    at once.
+    """Return the newest version of the table in a folder, or None if delta-rs cannot read it.
+
+    The result is also None if the table has too many files to read its log quickly.
     """
     return _or_none(lambda: _opened(folder))
 
@@ -502,7 +517,7 @@ class NewestVersions:
         self._known: dict[str, tuple[LocalTable, _Mark]] = {}
 
     def of(self, table: str) -> LocalTable | None:
-        """`newest` of a table."""
+        """Return the newest version of a table, see `newest`."""
         log = self._folder / table / "_delta_log"
         known = self._known.get(table)
         if known is not None and known[1] == _mark(log, known[0].version):
@@ -510,23 +525,24 @@ class NewestVersions:
         before = _state(log)
         table_now = newest(self._folder / table)
         mark = None if table_now is None else _mark(log, table_now.version)
-        # Where the table was made again meanwhile, the commit that the mark is of is not the one
-        # that was read.
+        # If the table was created again meanwhile, the mark may belong to another commit.
         if table_now is not None and mark is not None and before == _state(log):
             self._known[table] = table_now, mark
         return table_now
 
     def forget(self, table: str) -> None:
-        """Open a table again the next time, whatever its log looks like."""
+        """Open a table again the next time, even if its log has not changed."""
         self._known.pop(table, None)
 
 
 def _mark(log: Path, version: int) -> _Mark | None:
-    """Return what tells a commit from that of a table that was made again, or None if it is not the
-    newest, or is not kept.
+    """Return a mark of a commit, which differs if the table was created again.
 
-    The log is listed, for on a network file system the name of a commit that was not there a moment
-    ago may be answered from a cache; and a later commit may be gone while an earlier one is kept.
+    Return None if the commit is not the newest, or if its file was deleted.
+
+    The log is listed for two reasons.  On a network file system, a lookup of a new file may be
+    answered from a cache.  And the file of a later commit may be deleted while that of an earlier
+    one is kept.
     """
     try:
         with os.scandir(log) as files:
@@ -537,13 +553,14 @@ def _mark(log: Path, version: int) -> _Mark | None:
     return _state(log / f"{number}.json") if max(numbers, default="") == number else None
 
 
-# A file of the log begins with the number of its version, in so many digits.
+# The name of a file of the log begins with its version, in this number of digits.
 _DIGITS = 20
 
 
 def _state(path: Path) -> _Mark | None:
-    """Return what changes when a file, or what a folder lists, changes, or None if it cannot be
-    looked at.
+    """Return a value that changes if a file, or the list of files in a folder, changes.
+
+    Return None if the path cannot be read.
     """
     try:
         state = path.stat()
@@ -557,7 +574,7 @@ def _opened(folder: Path) -> LocalTable | None:
 
     if _files_at_checkpoint(folder) > limits.LIMITS.table_files:
         return None
-    # A path as it is might be taken for a URL.
+    # delta-rs might take a plain path for a URL.
     table = DeltaTable(folder.as_uri())
     properties = dict(table.metadata().configuration)
     if any(name.startswith(_COORDINATED) for name in properties):
@@ -565,13 +582,14 @@ def _opened(folder: Path) -> LocalTable | None:
     return LocalTable(table.version(), properties, _struct(table.schema().to_json()), folder, table)
 
 
-# The newest commits of such a table are not in its folder yet.
+# The newest commits of such a table may not be in its folder yet.
 _COORDINATED = "delta.coordinatedCommits"
 
 
 def _or_none(call: Callable[[], T]) -> T | None:
-    """Return what delta-rs gives, or None if it cannot, for whatever reason, and Spark will say
-    what is wrong.
+    """Return the result of a call of delta-rs, or None on any error.
+
+    The caller then uses Spark, which reports the error.
     """
     try:
         return call()
@@ -585,8 +603,9 @@ def _or_none(call: Callable[[], T]) -> T | None:
 
 
 def _files_at_checkpoint(folder: Path) -> int:
-    """Return how many files a table had when its log was last summed up; 0: it never was, or does
-    not say so.
+    """Return the number of files that a table had at its newest checkpoint.
+
+    Return 0 if there is no checkpoint, or if it does not state the number.
     """
     return int(_last_checkpoint(folder).get("numOfAddFiles", 0))
 
@@ -597,8 +616,9 @@ def version_at_checkpoint(folder: Path) -> int:
 
 
 def _last_checkpoint(folder: Path) -> dict[str, Any]:
-    """Return the log's description of its newest checkpoint, or {} if there is none or it is
-    damaged: readers then list the log.
+    """Return the log's description of its newest checkpoint.
+
+    Return {} if there is no description or it is damaged.  Readers then list the log.
     """
     try:
         text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
@@ -627,7 +647,7 @@ def _is_nested(column: StructField) -> bool:
 
 
 def _struct(text: str) -> StructType:
-    """Return the columns, without what generates them."""
+    """Return the columns, without the expressions that generate them."""
     struct = StructType()
     for column in StructType.fromJson(json.loads(text)).fields:
         struct = struct.add(column.name, column.dataType, column.nullable)
@@ -635,7 +655,7 @@ def _struct(text: str) -> StructType:
 
 
 def _as_spark_has_it(rows: pa.Table, struct: StructType) -> pa.Table:
-    """Return the rows with the types that Spark gives them, and in one batch at least."""
+    """Return the rows with the types that Spark gives them, in at least one batch."""
     schema = to_arrow_schema(struct)
     if not rows.num_rows:
         empty = [pa.array([], field.type) for field in schema]

@@ -1,4 +1,4 @@
-"""Where a store is."""
+"""Define the location of a store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from claimlib.schema import quote_identifier
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a store is: a folder or a catalog's schema."""
+    """Hold the location of a store: a folder or a schema of a catalog."""
 
     where: str
     is_namespace: bool
 
     @classmethod
     def parse(cls, where: str) -> Location:
-        """`catalog.schema` is a namespace, anything else a folder; a relative one is made
-        absolute."""
+        """Return the location that a text names.
+
+        `catalog.schema` is a namespace, and any other text is a folder.  A relative path is made
+        absolute.
+        """
         check_place(where, "the store's location")
         check_no_secret(where, "the store's location")
         check_storage(where, "the store's location")

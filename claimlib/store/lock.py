@@ -1,4 +1,4 @@
-"""The lock of a store in a folder of this machine: one process at a time writes to it.
+"""Lock a store in a folder of this machine, so that one process at a time writes to it.
 
 Spark and delta-rs do not exclude each other when two processes commit to one table.  The lock is
 `flock` on a file in the store's folder.  The kernel releases it when the process ends.  Threads of
@@ -26,7 +26,7 @@ from claimlib.times import format_duration_ms, format_instant_ms
 FILE = ".claimlib.lock"
 """The name of the file.  It is never deleted, because another process may wait for it."""
 _POLL_S = 0.1
-# What the kernel answers if a file system has no locks.
+# The errors of the kernel if a file system has no locks.
 _CANNOT_LOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 _MOST_BYTES = 2**16
 
@@ -83,8 +83,8 @@ class WriteLock:
     """Let one process at a time write to a store.
 
     Attributes:
-        folder: the store's folder; None if the store is elsewhere.  Such a store is not locked.
-        wait_ms: the time to wait for another process, in ms; None means without limit.
+        folder: the store's folder.  None if the store is elsewhere.  Such a store is not locked.
+        wait_ms: the time to wait for another process, in ms.  None means without limit.
     """
 
     folder: Path | None

@@ -140,8 +140,8 @@ class Logs:
     def history(self, table: str, limit: int | None = None) -> Sequence[CommitInfo]:
         """Return the commits of a table, newest first.
 
-        Each has `version`, `operation`, `operationParameters`, `operationMetrics` and
-        `userMetadata`, which are None if the commit lacks them.
+        Each commit has `version`, `operation`, `operationParameters`, `operationMetrics` and
+        `userMetadata`.  A value is None if the commit lacks it.
 
         Args:
             limit: the number of newest commits to return.  None means all.

@@ -29,7 +29,7 @@ def find(
     """Return the few rows of a table that now meet all conditions.
 
     Args:
-        columns: the columns that are read, with those of the conditions; None means all.
+        columns: the columns that are read, with those of the conditions.  None means all.
     """
     local, most = store.logs.local(table), limits.LIMITS.session_rows
     rows = None if local is None else local.rows(most, *conditions, columns=columns)
@@ -51,7 +51,7 @@ def newest_run(store: Store) -> tuple[Seen | None, bool]:
     """Return the newest finished run with its state, and True if an earlier row is missing.
 
     The run is None if no run is finished.  Runs are numbered from 1 without gaps.  The table `runs`
-    has a file for each run; the number says which file has the newest row.
+    has a file for each run.  The number of the run identifies the file with the newest row.
     """
     values = numbers(store, "runs", "run_seq")
     highest = pc.max(values).as_py()

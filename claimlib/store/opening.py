@@ -1,4 +1,4 @@
-"""Opening a store after checks of its tables."""
+"""Open a store after checks of its tables."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _checked(definitions: Definitions, local: Mapping[str, LocalTable]) -> Store
     """Check the tables of a store, and open it.
 
     Args:
-        local: its tables as this process reads them; empty if it cannot read them.
+        local: its tables as this process reads them.  Empty if it cannot read them.
     """
     present = {name: dict(table.properties) for name, table in local.items()}
     present = present or definitions.properties()

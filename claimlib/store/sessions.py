@@ -1,4 +1,4 @@
-"""Checks of a Spark session that works on a store, and reads of the definitions of tables."""
+"""Check a Spark session that works on a store, and read the definitions of tables."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def check_reads_all(spark: SparkSession) -> None:
     Entries in skipped files would count as deleted.
 
     Raises:
-        ConfigError: naming the setting.
+        ConfigError: a setting lets Spark skip files.  The message names it.
     """
     for name, sound in _READS_ALL.items():
         try:
             value = str(spark.conf.get(name, sound))
-        except PySparkException:  # on serverless compute it can neither be read nor set
+        except PySparkException:  # serverless compute can neither read nor set it
             continue
         if value.lower() != sound and not (sound == "0" and _NO_TIME.fullmatch(value)):
             raise ConfigError(
@@ -104,8 +104,8 @@ def _unknown_catalog_named(where: str) -> Iterator[None]:
 def properties_of(spark: SparkSession, identifier: str) -> dict[str, str] | None:
     """Return the properties of a table, or None if it does not exist.
 
-    `SHOW TBLPROPERTIES` reads them from the newest version of the log.  `DESCRIBE DETAIL` has them,
-    too, but is slow, because it counts the table's files.
+    `SHOW TBLPROPERTIES` reads them from the newest version of the log.  `DESCRIBE DETAIL` also has
+    them, but is slow, because it counts the table's files.
     """
     try:
         rows = spark.sql(f"SHOW TBLPROPERTIES {identifier}").collect()

@@ -34,7 +34,7 @@ _PARTS_PER_BUCKET, _MOST_PARTS = 4, 200
 
 
 class SparkWriter:
-    """See `Writer`."""
+    """Write by Spark, see `Writer`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -60,17 +60,17 @@ class SparkWriter:
         """Run one MERGE, UPDATE or DELETE on a table.
 
         Args:
-            statement: `{table}` stands for the table, `{name}` for one of the frames.
+            statement: `{table}` means the table, `{name}` one of the frames.
 
-        Returns: what Delta reports: `num_affected_rows`, and of a MERGE `num_updated_rows` and
-            `num_deleted_rows`.
+        Returns: the values that Delta reports.  They are `num_affected_rows`, and for a MERGE also
+            `num_updated_rows` and `num_deleted_rows`.
 
         Raises:
             CommitConflictError: another writer has committed meanwhile.  Nothing was changed.
-            ConfigError: settings of the session had Delta skip the statement.
+            ConfigError: settings of the session made Delta skip the statement.
         """
         target = self._store.identifier(table)
-        if frames:  # then Spark formats the statement: a brace in a path must stand for itself
+        if frames:  # then Spark formats the statement, so braces in a path are doubled
             target = target.replace("{", "{{").replace("}", "}}")
         text = statement.replace("{table}", target)
         with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):
@@ -260,8 +260,8 @@ class SparkWriter:
         note: str | None,
     ) -> None:
         is_sorted = is_arranged(TABLES[table])
-        # If Delta generated the bucket itself, Spark would not know that the rows are sorted by it,
-        # and would sort them again, in as much memory.
+        # If Delta generated the bucket itself, Spark would not know that the rows are sorted by it.
+        # It would sort them again, in as much memory.
         sorted_by: Sequence[str] = ("bucket",) if is_sorted and "bucket" in rows.columns else ()
         writer = schema.conform(rows, TABLES[table], *sorted_by).write.format("delta").mode(mode)
         writer = writer.options(**options)

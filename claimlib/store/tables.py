@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """The version and the identity of tables at one moment; reads at a pin never change."""
+    """Hold the versions and the ids of tables at one time.  Reads of them never change."""
 
     versions: Mapping[str, int]
     table_ids: Mapping[str, str]
@@ -54,14 +54,15 @@ class Store:
         location: the place of the tables.
         folder: the store's folder.  None if it is not certain that this process can read it.
         is_embedded: True if the embedded engine executes all statements, False if Spark does.
-        buckets: partitions of entries, pending and journal.
+        buckets: the number of partitions of entries, pending and journal.
         declared_source: the source that `init` declared.  None if it declared none.
-        declared_after: the last run that was decided when `init` declared it.  0 if there was none.
+        declared_after: the number of the last run that was decided when `init` declared it.  0 if
+            there was none.
         table_ids: the id of each table, as it was when the store was opened.
         accepted: the tables that `init` had accepted when the store was opened.
         append_only: the tables with the property that rows cannot be changed.
         lock: the lock that a run holds while it writes.
-        logs: what the logs of the tables say.
+        logs: the reader of the logs of the tables.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Store:
         is_embedded: bool = False,
     ) -> None:
         if is_remote():
-            # Over Spark Connect Delta's conflicts have their classes only once this is imported.
+            # Over Spark Connect, Delta's conflicts have their classes only after this import.
             importlib.import_module("delta.connect")
         self._start = start
         self.is_embedded = is_embedded
@@ -132,7 +133,7 @@ class Store:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The session, which may be opened only now that it is needed."""
+        """Return the session, and open it if it is not open yet."""
         spark = self._start()
         if self.is_embedded:
             check_reads_all(spark)
@@ -144,7 +145,7 @@ class Store:
     @cached_property
     def engine(self) -> Executor:
         """Return the engine, which executes relations."""
-        # Where a store is only opened in a session, DuckDB need not be installed.
+        # For a store that is opened in a session, DuckDB need not be installed.
         if self.is_embedded:
             return self._embedded_engine
         inside = self._embedded_engine if has_embedded_packages() else None
@@ -174,7 +175,7 @@ class Store:
 
     @property
     def where(self) -> str:
-        """The store as people name it."""
+        """Return the location of the store, as messages show it."""
         return self.location.where
 
     def identifier(self, table: str) -> str:
@@ -221,7 +222,7 @@ class Store:
         return Relation(self.engine, TableScan(table, version, tuple(names)))
 
     def relation_of(self, frame: DataFrame) -> Relation:
-        """Return a relation of a frame's rows; the embedded engine has them in memory."""
+        """Return a relation of a frame's rows.  The embedded engine has them in memory."""
         node = Rows(frame.toArrow()) if self.is_embedded else External(frame)
         return Relation(self.engine, node)
 
@@ -250,9 +251,11 @@ def has_embedded_packages() -> bool:
 
 
 def reading_order(tables: Collection[str]) -> tuple[list[str], ...]:
-    """Tables that are written meanwhile, in the order in which they are to be read: `pending` first
-    and `entries` last, so that a row of `pending` that is seen, and a proof that is, are not newer
-    than what is seen of the entries.  Else an entry that was added before its pending row could be
-    taken for one that is gone."""
+    """Return tables that are written meanwhile, in the order in which they must be read.
+
+    `pending` is read first, and `entries` last.  So rows of `pending` and proofs that are read are
+    not newer than the rows of `entries` that are read.  Otherwise an entry that was added before
+    its pending row could count as deleted.
+    """
     first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
     return first, [name for name in tables if name not in {*first, *last}], last

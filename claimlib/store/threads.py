@@ -1,4 +1,4 @@
-"""Calls that are made a few at a time, and writers that are kept apart."""
+"""Make a few calls at a time, and keep writers of one table apart."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from dataclasses import dataclass, field
 from threading import Lock, RLock
 from typing import TypeVar
 
-# At a time: what is small waits for storage and for Spark's planning, not for all processors.
+# The number of calls at a time.  Small calls wait for storage and for Spark's planning, and do not
+# need all processors.
 _THREADS = 4
 T = TypeVar("T")
 
 
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Return the results of calls that do not write to each other's tables, made a few at a time.
+    """Make calls, a few at a time, and return their results.
 
-    All have ended when this returns, or raises what the first of them raised.
+    The calls must not write to each other's tables.  All have ended when this function returns.  If
+    calls raise errors, the error of the first of these calls is raised.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
         return [future.result() for future in [threads.submit(call) for call in calls]]
 
 
 class _Writes:
-    """The writes of this process, by table.  Spark's local file system looks whether a commit is
-    there before it puts its own in place; in between no other is to come."""
+    """Keep the commits of this process to one table apart.
+
+    Before Spark puts a commit in place, its local file system checks that there is none yet.  No
+    other commit must come in between.
+    """
 
     def __init__(self) -> None:
         self._guard = Lock()
@@ -33,7 +38,10 @@ class _Writes:
 
     @contextmanager
     def by_spark(self, table: str) -> Iterator[None]:
-        """Until the block ends, Spark may commit to a table; so may others by Spark."""
+        """Let Spark commit to a table until the block ends.
+
+        Other threads may also commit to it by Spark.
+        """
         of_table = self._of(table)
         with of_table.lock:
             of_table.writes_by_spark += 1
@@ -45,7 +53,10 @@ class _Writes:
 
     @contextmanager
     def alone(self, table: str) -> Iterator[bool]:
-        """Whether Spark does not write to a table; then it does not before the block has ended."""
+        """Yield True if Spark does not write to a table.
+
+        Then Spark does not write to it before the block ends.
+        """
         of_table = self._of(table)
         with of_table.lock:
             yield not of_table.writes_by_spark
@@ -57,7 +68,7 @@ class _Writes:
 
 @dataclass
 class _Table:
-    # Reentrant: who has it may find that Spark has to write after all.
+    # Reentrant, because the thread that holds it may find that Spark must write.
     lock: RLock = field(default_factory=RLock)
     writes_by_spark: int = 0
 
