@@ -81,7 +81,7 @@ def maintain(
             than this time ago.  None deletes no history.  The journal rows of kind `run` stay, and
             so do the rows since the last snapshot or import of each group.
         vacuum: delete old files.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         dry_run: return what would be done, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 

@@ -25,7 +25,7 @@ class RunReply:
 
     Attributes:
         run_seq: the run's number, or None in a dry run.
-        is_repeat: whether an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id had done it.
         journal: of some kinds: the journal rows of the run.
         near: of rows of the journal: the part of `entries` in which their payload lies.
     """

@@ -61,7 +61,7 @@ def rescue(
         max_age_ms: see `writeback`.
         dry_run: take the snapshot, and show what would be claimed.  The sweep is not written to the
             store, and nothing is sent.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         The errors of `snapshot`, `xautoclaim` and `writeback`.

@@ -80,7 +80,7 @@ class Retirement:
             )
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         return {
             "stream": spell(self.stream),
             "consumer_group": spell(self.group),
@@ -120,7 +120,7 @@ def retire(
     `idle_ms`.
 
     Args:
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         now_ms: the time of the claims, ms since the epoch.  None means the group's snapshot time.
         dry_run: decide and show, and write nothing.
         progress: called as each phase begins, and again with each new detail.

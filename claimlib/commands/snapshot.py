@@ -73,7 +73,7 @@ class SnapshotRequest:
         glob_pattern(self.group_glob)
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         return {
             "source": self.source,
             "stream_glob": self.stream_glob,
@@ -88,7 +88,7 @@ class SnapshotReply:
     """What a snapshot did.
 
     Attributes:
-        is_repeat: whether an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id had done it.
         counts: streams, groups, pending_read, entries_read, commands, vanished (streams and groups
             that went away while they were read), pending_written (new and changed rows),
             pending_new, pending_replaced, pending_removed, entries_new, entry_filled,
@@ -141,7 +141,7 @@ def snapshot(
         request: which server, and which of its streams and groups.
         read: reads the server from the start, as `live.batches` describes; called again only if a
             newer snapshot got in between.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         progress: told each phase, and how far the reading is.
 
     Raises:

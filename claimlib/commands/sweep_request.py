@@ -69,7 +69,7 @@ class SweepRequest:
             )
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         guards = guard_values(self.autoclaim.guards)
         return {
             "stream_glob": self.stream_glob,
@@ -139,7 +139,7 @@ def checked(request: SweepRequest | Policy) -> Policy:
 
 
 def as_json(request: Policy) -> dict[str, object]:
-    """Return what is kept with the run."""
+    """Return the JSON values that are stored with the run."""
     if isinstance(request, Relation):
         return requests.SWEEPS.fingerprint(request)
     if len(request) == 1:

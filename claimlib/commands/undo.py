@@ -94,7 +94,7 @@ def undo(
 
     Args:
         run_name: as `runs.find_run` takes it.
-        run_id: the key of the undo together with the command; the same key again changes nothing.
+        run_id: the key of the undo together with the command.  The same key again changes nothing.
         dry_run: decide and show, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 

@@ -92,7 +92,7 @@ class WritebackReply:
 
     Attributes:
         run_seq: the number of the writeback; None in a dry run.
-        is_repeat: whether an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id had done it.
         written: the key of the run that was written back.
         counts: decided (entries of that run) = moved + acknowledged + touched + gone; lost (moved
             entries whose row in the store another writer changed first); consumers_removed and
@@ -136,7 +136,7 @@ def writeback(
             nothing.
         max_age_ms: the greatest age of the snapshot of each group, by the server's clock.
         dry_run: check and show, and write nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: the run cannot be written back, it was written back before, or the server is

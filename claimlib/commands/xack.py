@@ -68,7 +68,7 @@ def xack(
         requests: in their order; or a table (a DataFrame or a relation) with one row per request
             and the columns of `plans.bulk.ACK_COLUMNS`.  A table must return the same rows each
             time it is read.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         dry_run: decide and show, and write nothing.
         to_write_back: True to accept a store that mirrors a server, because `writeback` follows.
         progress: called as each phase begins, and again with each new detail.

@@ -55,12 +55,12 @@ def xautoclaim(
         request: one request with globs; a policy of several, of which the first that matches a
             group applies; or a table (a DataFrame or a relation) with one row per (stream,
             consumer_group) and the columns of `plans.requests.REQUEST_COLUMNS`.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch.  None means the
             time of each group's snapshot.
         dry_run: decide and show, and write nothing.
         allow_none: whether globs may match no group; else that is refused, and nothing is written.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: the request cannot be used, or matches no group.

@@ -67,11 +67,11 @@ def xclaim(
             must give the same rows whenever it is read.
         sharing: the consumers that share what is claimed in each group.  The consumers of the
             requests then get nothing.  A group without a live consumer is refused, too.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         now_ms: the instant for all groups, ms since the epoch.  None means the
             time of each group's snapshot.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: a request cannot be used, or a request has a last id although `sharing` is

@@ -234,7 +234,8 @@ def pending_overview(
         scope: the globs of the streams and groups.
         stalled_ms: how long an entry must have been idle to count as stalled.  An owner that has
             not been active for as long counts as idle.
-        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         changed: the number of entries that runs have changed, by group.  Only the command line
             gives it.
         shows_server: True if the reading is the server's view.
@@ -355,7 +356,8 @@ def pending_entries(
 
     Args:
         query: the range of ids, the minimum idle time and the consumer.
-        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         min_deliveries: how often an entry must have been delivered.
     """
     check_ms(now_ms=now_ms)
