@@ -247,7 +247,8 @@ class Reply(RunReply):
         at_boundary: the number of entries that were idle for exactly min_idle_ms.
         oldest_idle_ms, highest_delivery_count: as the run found them.  None if no entry was
         pending.
-        For a page, which does not read the whole PEL, the last five and pending_* are None.
+        pending_*, at_boundary, oldest_idle_ms and highest_delivery_count are None for a page, which
+        does not read the whole PEL.
         spared: the number of entries that were idle enough, and that a guard left to their owner.
         parked: the number of claimed entries that were parked, as decided.
         spared and parked are None if there are no guards, or the group was refused.

@@ -73,7 +73,7 @@ def only_in_store(
             "SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind"
         )
         counts = {row["kind"]: row["number"] for row in by_kind.collect()}
-    # In this case no other run has changed anything since all groups were read.
+    # If they were not counted above, no other run has changed entries since all groups were read.
     return {name: sum(counts.get(str(kind), 0) for kind in kinds) for name, kinds in _KINDS.items()}
 
 
