@@ -55,8 +55,8 @@ def check(store: Store, *, replay: bool = False) -> tuple[Problem, ...]:
 
     Args:
         replay: also compare `pending` and `tombstones` with the last snapshots or imports and the
-            journal, the counts of runs with the journal, and generated columns with the names.
-            This reads all of these tables.
+            journal.  Compare the counts of runs with the journal, and generated columns with the
+            names.  This reads all of these tables.
 
     Returns: the problems.  Empty if there is none.
     """

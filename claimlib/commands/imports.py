@@ -234,7 +234,7 @@ def _discard(store: Store, staged: list[str]) -> None:
 def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
-    """Return what was staged under a name.
+    """Return the rows that were staged under a name.
 
     The rows of the small tables become rows of the decision itself.
     """

@@ -100,7 +100,7 @@ class Landing:
     left: Relation | None = None
 
     def stored(self, begun: Begun, table: str) -> Relation:
-        """Return the rows of a table that the landing may change, and a few others."""
+        """Return the rows of a table that the staged rows may change, and a few others."""
         rows = begun.relation(table)
         if table not in SMALL_TABLES:
             rows = in_bucket(begun.store, rows, self.scope)

@@ -110,8 +110,8 @@ _SHOWN = 6
 def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
     """Return the text for a message if no group has a name.
 
-    It names the known groups, similar names first.  If no name is similar, it compares the names
-    with stream and group exchanged, because a user may have given them in the wrong order.
+    It names the known groups, similar names first.  If no name is similar, stream and group are
+    exchanged and compared again.  A user may have given them in the wrong order.
 
     Args:
         groups: the table.  Of more than ten thousand groups the first by name are compared.

@@ -67,8 +67,9 @@ def check_removals(
 ) -> Removals:
     """Return what a source removes without an explanation.
 
-    If the server is still the same process, a stream that it no longer has was deleted, for example
-    because each job has its own stream.  It counts only for the share of all streams together.
+    If the server is still the same process, a stream that it no longer has was deleted.  This
+    happens, for example, if each job has its own stream.  Such a stream counts only for the share
+    of all streams together.
 
     Args:
         due: by table (pending, entries) the sums per group or stream (`Comparison.by_key`), for

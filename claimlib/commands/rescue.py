@@ -28,7 +28,7 @@ class RescueReply:
     Attributes:
         run_id: the run id of all its runs.
         read: the snapshot.
-        swept: the sweep.  In a dry run, what it would do.
+        swept: the sweep, or the dry run of the sweep.
         written: the writeback, or None if the sweep changed nothing, or in a dry run.
         stalled: the number of entries in the scope of the sweep that are still stalled.  These had
             been idle for its minimum idle time at their group's snapshot.

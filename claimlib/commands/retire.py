@@ -245,7 +245,7 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
 def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:
     """Return the names if each is a glob that matches only itself.
 
-    Else return no names, which stands for all.
+    Else return no names, which means all groups.
     """
     is_plain = all(name and literal_name(name) is not None for name in key)
     return key if is_plain else ()

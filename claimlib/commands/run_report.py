@@ -1,7 +1,6 @@
 """Report on one run: the state of the store before and after it, and what the run changed.
 
-Everything that grows with the store is aggregated by the engine, so the report is small for any
-number of groups, owners and entries.
+The engine aggregates all rows, so the report is small for any number of groups, owners and entries.
 """
 
 from __future__ import annotations
@@ -61,10 +60,11 @@ class RunReport:
         transfers: one row per group, earlier and new owner, the most entries first.  See
             `plans.run_report.transfers`.
         transfers_total: the number of all such rows, `pairs`, and of their `entries`.
-        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts:
-            `at_least`, `below` (exclusive; None if there is no upper bound), and the number of
-            pending entries `before` and `after` the run (None if unknown).  at_least is None for
-            entries whose idle time is unknown.
+        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts.
+            The bounds are `at_least` and `below`.  `below` is exclusive, and None if there is no
+            upper bound.  `before` and `after` are the numbers of pending entries before and after
+            the run.  They are None if unknown.  at_least is None for entries whose idle time is
+            unknown.
         is_dry_run: True if `run` is only decided.  Then it has neither a number nor a run id, and
             the numbers after it are those that it would cause.
     """

@@ -1,4 +1,4 @@
-"""The source of a store: which name it has, and which server may fill it.
+"""Find the source of a store, its name, and the server that may fill the store.
 
 A source has one current name.  It is the name of the last snapshot, or the name that `init` has
 given since.  A snapshot under another name needs a proof that it reads the same server.

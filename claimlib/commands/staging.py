@@ -309,7 +309,7 @@ def _size(row: EntryRow) -> int:
 
 
 def _fields_array(column: list[Fields | None]) -> pa.Array:
-    """Return payloads as one Arrow array.  A value is null if no payload was read."""
+    """Return payloads as one Arrow array.  A value is None if no payload was read."""
     offsets: list[int | None] = []
     pairs: list[tuple[bytes, bytes]] = []
     for fields in column:

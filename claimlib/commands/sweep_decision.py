@@ -1,7 +1,7 @@
 """Decide a sweep in steps.
 
-The steps find the request of each group, the rows that the requests reach, the judgment of each
-group, and the entries that are examined.  The last step returns the journal rows.
+The first steps find the request of each group, and the rows that the requests reach.  Then each
+group is judged, and entries are examined.  The last step returns the journal rows.
 
 One row per group, of some 300 bytes, passes through the driver.  With these rows as literals, the
 plan that decides the entries stays small, although it joins them several times.

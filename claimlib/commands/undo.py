@@ -52,10 +52,14 @@ class UndoReply:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id had done it.
         undone: the key of the run that was undone.
-        counts: of entries: restored (to the earlier owner, time and count), returned (pending
-            again), withdrawn (no longer pending), kept (unchanged, because they were changed
-            since), lost (another writer changed the row meanwhile), gone (not pending, and unknown
-            why).  Of rows: consumers_restored, cursors_restored, groups_restored.
+        counts: of entries and of rows.
+            restored: entries that got their earlier owner, time and count.
+            returned: entries that are pending again.
+            withdrawn: entries that are no longer pending.
+            kept: entries that stay as they are, because they were changed since.
+            lost: entries whose row another writer changed meanwhile.
+            gone: entries that are not pending, where the reason is unknown.
+            consumers_restored, cursors_restored, groups_restored: rows of these tables.
     """
 
     run_id: str | None

@@ -88,7 +88,7 @@ _ROWS_AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class WritebackReply:
-    """Hold what was written back of a run, or would be in a dry run.
+    """Hold the counts of a writeback, or of its dry run.
 
     Attributes:
         run_seq: the number of the writeback, or None in a dry run.
@@ -297,7 +297,7 @@ class _Writing:
         return Decision(union_by_name([rows, before], JOURNAL_ROW), counts=counts)
 
     def _planned(self, begun: Begun, servers: Servers) -> _Planned:
-        """Check that the run may be written back, and return what is to be sent."""
+        """Check that the run may be written back, and return the changes to send."""
         last = _checked_snapshot(begun)
         for source in servers.nodes:
             _check_server(begun, last, source)
@@ -343,7 +343,7 @@ class _Writing:
             )
 
     def _entries(self, begun: Begun, servers: Servers) -> _Planned:
-        """Return what is to be sent, after checks of the run's groups."""
+        """Return the changes to send, after checks of the run's groups."""
         seq = self.finished.run_seq
         journal = partial(rows_of, begun.store, seq)
         decided = journal(*plan.WRITTEN)
@@ -446,7 +446,7 @@ class _Ages:
 
     Attributes:
         clocks: the time of each server.
-        remedy: what was not done, and what to do, for the messages.
+        remedy: the text for messages that states what was not done, and what to do.
     """
 
     servers: Servers

@@ -60,14 +60,14 @@ def xclaim(
     Several requests may name an id.  Each finds the result of the request before.
 
     Groups that cannot be judged are refused and named.  The other groups continue.  A group is
-    refused if it is unknown, has no snapshot time, has negative times or counts, or has two rows of
-    one id.  It is also refused if an id outside the range that is proven complete is pending, or is
-    to be forced.
+    refused if it is unknown, or has no snapshot time.  It is refused if it has negative times or
+    counts, or two rows of one id.  It is also refused if an id outside the range that is proven
+    complete is pending, or is to be forced.
 
     Args:
-        requests: the requests in their order.  It can also be a table (a DataFrame or a relation)
-            with one row per request and the columns of `plans.bulk.CLAIM_COLUMNS`, done in the
-            order of `request`.  A table must return the same rows each time it is read.
+        requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
+            one row per request and the columns of `plans.bulk.CLAIM_COLUMNS`.  Its requests are
+            done in the order of `request`.  It must return the same rows each time it is read.
         sharing: the consumers that share the claimed entries of each group.  The consumers of the
             requests then get nothing.  A group without a live consumer is refused, too.
         run_id: the key of the run together with the command.  The same key again changes nothing.

@@ -225,11 +225,12 @@ def pending_overview(
     """Return one row per group, with the numbers of its pending and stalled entries and of owners.
 
     The rows are in memory, so that the pending entries are read once.  Columns: stream,
-    consumer_group, is_known (false if the table `groups` lacks the group), snapshot_ms, now_ms (the
-    time of the idle times), pending, stalled, oldest_idle_ms, oldest_delivery_time_ms,
-    highest_delivery_count, delivered_5_plus, delivered_10_plus, owners (consumers that own
-    entries), idle_owners, unknown_owners (owners that the table `consumers` lacks) and
-    changed_by_runs.  A time or number is None if it is unknown.
+    consumer_group, is_known, snapshot_ms, now_ms, pending, stalled, oldest_idle_ms,
+    oldest_delivery_time_ms, highest_delivery_count, delivered_5_plus, delivered_10_plus, owners,
+    idle_owners, unknown_owners and changed_by_runs.  is_known is false if the table `groups` lacks
+    the group.  now_ms is the time of the idle times.  owners is the number of consumers that own
+    entries.  unknown_owners counts owners that the table `consumers` lacks.  A time or number is
+    None if it is unknown.
 
     Args:
         scope: the globs of the streams and groups.

@@ -144,7 +144,7 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     """Raise VerificationError if the staged rows differ from those that the decision used.
 
     Raises:
-        VerificationError: the message names what is missing, and how to continue.
+        VerificationError: the message names the tables that differ, and how to continue.
     """
     pending, entries = digests_of(store, staged.uuid)
     small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
