@@ -1,4 +1,4 @@
-"""Replies of runs about ids that are requested by name."""
+"""Build the replies of runs about ids that are requested by name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BulkReply(RunReply):
 
     @cached_property
     def retired(self) -> Relation:
-        """Return one row per consumer that a retirement decided to remove: its key."""
+        """Return the keys of the consumers that a retirement decided to remove, one per row."""
         return self.journal(Kind.RETIRED).select(*GROUP, "consumer")
 
     @cached_property

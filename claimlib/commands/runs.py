@@ -41,7 +41,7 @@ UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
 
 Their modules are not imported for these names, because that takes a second.
 """
-_INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
+_INT_MAX = 2**31 - 1  # the largest number of rows in a LIMIT of Spark
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def load_known_runs(store: Store) -> KnownRuns:
     return KnownRuns(newest, unfinished, last_seq, not has_gap and unfinished == decided)
 
 
-# Which rows of an earlier version a table lacks.  Spark has no set operations on maps (in `runs`).
+# The rows of an earlier version that a table lacks.  Spark has no set operations on maps (in
+# `runs`).
 _LACKED = {
     # The rows that `maintain` deleted are not put back.
     "journal": "{kept} EXCEPT ALL SELECT * FROM {0}",
