@@ -1,1 +1,1 @@
-"""What a run decides, and which tables it touches: one module per command."""
+"""Decide the runs of commands.  Each command has one module."""

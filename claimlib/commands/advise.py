@@ -26,10 +26,10 @@ class GroupAdvice:
     """Hold what each minimum idle time would have claimed of one group, or of all groups.
 
     Attributes:
-        stream, consumer_group: the spelled names; None for all groups together.
-        choices: one row per minimum idle time, the smallest first: min_idle_ms, the number of
-            entries `claimed` and of those with each outcome, and wait_ms: see
-            `plans.snapshots.choices`.
+        stream, consumer_group: the spelled names.  None for all groups together.
+        choices: one row per minimum idle time, the smallest first.  It has min_idle_ms, the number
+            of entries `claimed` and of those with each outcome, and wait_ms (see
+            `plans.snapshots.choices`).
         recommended: the row of the smallest value that claims an entry, and whose share of
             acknowledged entries is not too large.  None if there is none.
     """
@@ -146,7 +146,7 @@ def _advice(
     """Return the advice for a group.
 
     Args:
-        known: the counts by minimum idle time; a value that claims nothing has none.
+        known: the counts by minimum idle time.  A value that claims nothing has none.
     """
     nothing = {**dict.fromkeys(COUNTS, 0), "wait_ms": None}
     choices = [

@@ -1,4 +1,4 @@
-"""The decision about ids that requests name: what XCLAIM, XACK and retirement have in common."""
+"""Decide about ids that requests name, for XCLAIM, XACK and retirement."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table_of(
     """Return the request table of some requests.
 
     Args:
-        table: makes a table of requests in memory.
+        table: builds a table from requests in memory.
     """
     if isinstance(requests, Relation):
         return requests
@@ -52,14 +52,14 @@ def table_of(
 
 @dataclass(frozen=True, slots=True)
 class BulkRequests:
-    """Requests that name ids.
+    """Hold requests that name ids.
 
     Attributes:
         requests: `plans.bulk.claims` or `acks`, without the ids.
-        ids: `plans.bulk.named_ids` of them.
+        ids: `plans.bulk.named_ids` of the requests.
         kinds: the journal's kind for each outcome.
-        looks: whether it matters if the streams still have the ids.
-        sharing: the consumers that share what is claimed.  None if each request names one.
+        looks: True if the decision depends on the entries that the streams still have.
+        sharing: the consumers that share the claimed entries.  None if each request names one.
     """
 
     requests: Relation
@@ -89,7 +89,7 @@ class Decided:
     """Hold the decision so far.
 
     Attributes:
-        judged: one row per group, in memory, with `reason`, which is null if the group is accepted.
+        judged: one row per group, in memory, with `reason`, which is None if the group is accepted.
         rows: rows of the journal.
     """
 
@@ -97,7 +97,10 @@ class Decided:
     rows: Relation
 
     def decision(self, *others: Relation) -> Decision:
-        """Return the decision of a run, with further journal rows; what no row counts is 0."""
+        """Return the decision of a run, with further journal rows.
+
+        Counts of kinds that have no rows are 0.
+        """
         counts = dict.fromkeys(map(str, _KINDS), 0)
         return Decision(union_by_name([self.rows, *others], JOURNAL_ROW), counts=counts)
 
@@ -106,7 +109,7 @@ _KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTE
 
 
 def known(begun: Begun) -> Relation:
-    """`known_groups`, in memory."""
+    """Return `known_groups`, in memory."""
     groups, streams = map(begun.relation, ("groups", "streams"))
     return known_groups(groups, streams, begun.run_seq).fetched()
 
@@ -156,12 +159,12 @@ def _shared(groups: Relation, sharing: Sharing) -> Relation:
 
 @dataclass(frozen=True, slots=True)
 class _LookedAt:
-    """What the ids are looked for in.
+    """Hold the rows in which the ids are searched.
 
     Attributes:
-        groups: `bulk.groups`, with the groups' buckets; in memory.
-        any_outside: whether an id lies outside the proven range of its stream.
-        pending, entries: the rows that lie where the ids do.
+        groups: `bulk.groups`, with the groups' buckets, in memory.
+        any_outside: True if an id is outside the proven range of its stream.
+        pending, entries: the rows within the bounds of the ids.
         owners: see `preconditions.owners_of`.
     """
 
@@ -173,7 +176,7 @@ class _LookedAt:
 
 
 def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _LookedAt:
-    """The first step: which rows the requests reach, and who owns them."""
+    """Do the first step: return the rows that the requests reach, and their owners."""
     bucket = BUCKET_SQL.format(buckets=begun.store.buckets)
     groups = bulk.groups(bulk_requests.ids).select("*", f"{bucket} AS bucket").fetched()
     fetched = groups.arrow()
@@ -190,7 +193,7 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _Looked
 def _judge(
     begun: Begun, bulk_requests: BulkRequests, looked_at: _LookedAt, *, refuse_duplicates: bool
 ) -> Relation:
-    """The second step: which groups are refused; in memory."""
+    """Do the second step: return which groups are refused, in memory."""
     about = (looked_at.groups, bulk_requests.ids, looked_at.pending, begun.run_seq)
     if bulk_requests.looks:
         judged = bulk.judged(*about, any_outside=looked_at.any_outside)

@@ -1,4 +1,4 @@
-"""Replies of runs about ids that are requested by name."""
+"""Build the replies of runs about ids that are requested by name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _IDS = (
     *(Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED),
     *(Kind.LEFT, Kind.NOT_PENDING),
 )
-# What changes nothing cannot be lost.
+# Only these can be lost, because the other kinds change nothing.
 _CHANGES = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED, Kind.DELETED, Kind.ACKED)
 _REQUESTS = (Kind.REQUESTED, Kind.REFUSED)
-# What a claim gives to an id, and what is lost does not get.
+# The values that a claim gives to an id.  A lost id does not get them.
 _GOT = ("consumer", "delivery_time_ms", "delivery_count", "payload", "fields")
 
 
@@ -43,29 +43,39 @@ class BulkReply(RunReply):
 
     @cached_property
     def requests(self) -> Relation:
-        """One row per request: request (its number), stream, consumer_group, consumer (None for
-        XACK, or if several consumers share the claimed entries), status (`requested` or `refused`),
-        reason (None unless refused), now_ms (the instant that it was done at)."""
+        """Return one row per request.
+
+        Columns: request (its number), stream, consumer_group, consumer, status (`requested` or
+        `refused`), reason (None unless refused), now_ms (the time at which it was done).  consumer
+        is None for XACK, or if several consumers share the claimed entries.
+        """
         return _requests(self.journal(*_REQUESTS))
 
     @cached_property
     def retired(self) -> Relation:
-        """Return one row per consumer that a retirement decided to remove: its key."""
+        """Return the keys of the consumers that a retirement decided to remove, one per row."""
         return self.journal(Kind.RETIRED).select(*GROUP, "consumer")
 
     @cached_property
     def ids(self) -> Relation:
-        """One row per id that a request names (but of those refused), in the order of request and
-        position (from 0): stream, consumer_group, id (text), id_ms, id_seq, status, consumer,
-        delivery_time_ms and delivery_count (what it got; null: nothing), from_consumer,
-        from_delivery_time_ms and from_delivery_count (as the run found it; null: it was not
-        pending), at_ms, from_idle_ms, payload and fields (as in `reply.Reply.claimed`; payloads of
-        what was claimed).
+        """Return one row per id that a request names, in the order of request and position.
 
-        status: `claimed`; `forced` (it was not pending, and now is the consumer's); `superseded`
-        (claimed, and claimed again later in the same run); `deleted` (the stream has it no more,
-        and now it is not pending either); `acked`; `left` (not idle enough); `not_pending`; `lost`
-        (somebody else changed it between decision and change: nothing was done to it)."""
+        Ids of refused requests have no row.  position counts from 0.
+        Columns: request, position, stream, consumer_group, id (text), id_ms, id_seq, status, and:
+        consumer, delivery_time_ms, delivery_count: the new values.  None if there are none.
+        from_consumer, from_delivery_time_ms, from_delivery_count: the values that the run found.
+        None if the id was not pending.
+        at_ms, from_idle_ms, payload, fields: as in `reply.Reply.claimed`.  Only claimed entries
+        have a payload.
+
+        status is one of these:
+        `claimed`, `acked`, or `not_pending`.
+        `forced`: the id was not pending, and now belongs to the consumer.
+        `superseded`: claimed, and claimed again later in the same run.
+        `deleted`: the stream no longer has the id, and now it is not pending either.
+        `left`: not idle enough.
+        `lost`: another writer changed it between decision and change.  The run did not change it.
+        """
         rows = self.journal(*_IDS)
         ids, lost = _ids(rows, self.near(rows)), self._lost()
         known = ids if lost is None else _without_lost(ids, lost)
@@ -73,7 +83,7 @@ class BulkReply(RunReply):
 
 
 def _without_lost(ids: Relation, lost: Relation) -> Relation:
-    """Return the ids, with nothing got of what was lost."""
+    """Return the ids, where lost ids have the status `lost` and no new values."""
     changes = ", ".join(f"'{kind}'" for kind in _CHANGES)
     is_lost = f"lost.is_lost IS NOT NULL AND this.status IN ({changes})"
     made = {

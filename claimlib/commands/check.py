@@ -1,4 +1,7 @@
-"""A check: what a store's tables lack, before a sweep refuses groups for it.  Reads only."""
+"""Find problems in the tables of a store, before a sweep refuses groups because of them.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,14 @@ from claimlib.store.tables import Store
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that a table lacks.
+    """State a problem of a table.
 
     Attributes:
-        table: of which table.
-        what: what is wrong, in the words of a sweep's refusals.
-        refuses: whether a sweep refuses groups for it, or cannot use the table; else a remark.
-        count: how many rows, keys, groups, owners or runs, as `what` says.
+        table: the name of the table.
+        what: the problem, in the words of a sweep's refusals.
+        refuses: True if a sweep refuses groups because of it, or cannot use the table.  False if it
+            is a remark.
+        count: the number of rows, keys, groups, owners or runs, as `what` states.
         example: one of them.
         remedy: the statement that repairs it.  None if there is no single one.
         is_difference: True if the replay found it.
@@ -51,10 +55,10 @@ def check(store: Store, *, replay: bool = False) -> tuple[Problem, ...]:
 
     Args:
         replay: also compare `pending` and `tombstones` with the last snapshots or imports and the
-            journal, the counts of runs with the journal, and generated columns with the names.
-            This reads all of these tables.
+            journal.  Compare the counts of runs with the journal, and generated columns with the
+            names.  This reads all of these tables.
 
-    Returns: the problems; empty if there is none.
+    Returns: the problems.  Empty if there is none.
     """
     try:
         return _problems(store, replay=replay)
@@ -128,7 +132,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
 
 
 def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:
-    """Return the source of each group, what it had staged, and the sources whose rows are gone."""
+    """Return the source of each group, its staged rows, and the sources whose rows are missing."""
     runs = _runs(begun).where(f"command IN ('{SNAPSHOT}', '{IMPORT}')")
     read = journal.where(f"kind = '{Kind.GROUP}'")
     sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()

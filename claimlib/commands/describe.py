@@ -1,4 +1,4 @@
-"""What a store knows of consumers and cursors, one row each.  Reads only."""
+"""Describe the consumers and the cursors of a store, one row each.  Nothing is written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 
 TABLES = ("pending", "groups", "consumers", "cursors")
-"""What a description is made of."""
+"""List the tables that a description is made from."""
 CONSUMER_COLUMNS = (
     *(*GROUP, "consumer", "seen_time_ms", "active_time_ms", "is_known", "pending"),
     *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count", "now_ms"),
 )
-"""The columns of `Description.consumers`, in order."""
+"""List the columns of `Description.consumers`, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class Description:
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
             that owns entries.  `pending` is the number of its entries.  oldest_idle_ms,
-            oldest_delivery_time_ms and highest_delivery_count are null if that is 0.  `now_ms` is
-            the time of the idle times; both are null if the group has no snapshot time.
-            seen_time_ms and active_time_ms (ms since the epoch) are null if they are unknown.
+            oldest_delivery_time_ms and highest_delivery_count are None if that is 0.  `now_ms` is
+            the time of the idle times.  Both are None if the group has no snapshot time.
+            seen_time_ms and active_time_ms (ms since the epoch) are None if they are unknown.
             `is_known` is true if the table has the consumer.
-        cursors: one row per (name, stream, consumer_group): next_id, where the next page begins
-            (`0-0`: at the first entry).
-        without_owner: how many pending entries no consumer owns.
+        cursors: one row per (name, stream, consumer_group).  next_id is where the next page begins.
+            `0-0` means the first entry.
+        without_owner: the number of pending entries that no consumer owns.
     """
 
     consumers: Relation
@@ -77,7 +77,7 @@ def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = Non
         owned=plan.owners(plan.idle_entries(pending, groups, now_ms), 0),
         instants=plan.instants(groups, now_ms).select(*GROUP, "now_ms"),
     ).fetched()
-    # No consumer is called null: such a row is of a group's entries without an owner.
+    # A row without a consumer is about the entries of a group that have no owner.
     rows = described.arrow()
     unowned = rows.filter(pc.is_null(rows["consumer"]))
     places = cursors.select("name", *GROUP, f"{id_text_sql('next_ms', 'next_seq')} AS next_id")

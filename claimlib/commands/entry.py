@@ -24,11 +24,12 @@ class EntryHistory:
 
     Attributes:
         stream: the spelled name.
-        pending: one row per group in which it is pending now: stream, consumer_group, consumer,
-            delivery_time_ms, delivery_count, run_seq (the run that wrote the row; 0: none).
+        pending: one row per group in which it is pending now, with stream, consumer_group,
+            consumer, delivery_time_ms, delivery_count and run_seq.  run_seq is the run that wrote
+            the row, or 0 if no run did.
         exists: True if the store has the stream entry now.
         fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
-        events: one row per event, the earliest first: `plans.history.entry_events`.
+        events: one row per event, the earliest first.  See `plans.history.entry_events`.
         complete_from_run: the first run whose events are all known.
         deleted_by: the run of `maintain` that deleted the events of earlier runs, or None.
     """
@@ -90,7 +91,7 @@ def consumer_history(
         stream: None for all streams.
         group: None for all groups.
 
-    Returns: one row per entry and run, the earliest first: `plans.history.consumer_events`.
+    Returns: one row per entry and run, the earliest first.  See `plans.history.consumer_events`.
 
     Examples:
         >>> consumer_history(open_store("./store"), b"worker-9").count()

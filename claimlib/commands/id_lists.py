@@ -1,4 +1,7 @@
-"""Lists of ids that are too long for a command line: a table, or a text with an id per line."""
+"""Read lists of ids that are too long for a command line.
+
+A list is a table, or a text with one id per line.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
-# So that no row holds more than a few megabytes.
+# With this limit a row has a few megabytes at most.
 _IDS_PER_REQUEST = 100_000
 # The lines of a file pass through the driver.
 _MOST_LINES = 2_000_000
 _LONGEST_SHOWN = 100
 _STANDARD_INPUT = "-"
-# The first line of what `claimlib runs … --columns id --output csv` prints.
+# The first line of the output of `claimlib runs … --columns id --output csv`.
 _CSV_HEADER = b"id"
 
 
@@ -36,14 +39,14 @@ class IdList:
 
     Attributes:
         place: the location, as the user wrote it.
-        ids: the ids of a text; None if a table has the ids.
+        ids: the ids of a text.  None if a table has the ids.
     """
 
     place: str
     ids: tuple[str, ...] | None
 
     def requests(self, store: Store) -> Relation:
-        """Return the ids as requests: one row per request, at least one.
+        """Return the ids as requests, one row per request, at least one.
 
         The columns are `request`, a number from 1, and `ids`, about 100,000 per row.
 
@@ -60,7 +63,7 @@ class IdList:
             numbers = pa.array(range(1, len(lists) + 1), pa.int64())
             columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
             return Relation(store.engine, Rows(pa.table(columns)))
-        # If Spark reads the table, Spark makes the lists: they may exceed this process's memory.
+        # If Spark reads the table, it builds the lists, which may exceed this process's memory.
         return _of_table(read_input(store, place_of(self.place)), self.place)
 
 
@@ -82,7 +85,7 @@ def read_ids(place: str) -> IdList:
 
 
 def _ids_of_text(place: str) -> list[str] | None:
-    """Return the ids of a text; None if there is no text of that name, or it is a table."""
+    """Return the ids of a text, or None if no text has that name, or it is a table."""
     try:
         opened = _opened_text(place)
         if opened is None:
@@ -98,8 +101,10 @@ def _ids_of_text(place: str) -> list[str] | None:
 
 
 def _opened_text(place: str) -> BinaryIO | None:
-    """Open standard input, a text file or a pipe; None if there is none of that name, or it is a
-    table."""
+    """Open standard input, a text file or a pipe.
+
+    Return None if none has that name, or it is a table.
+    """
     if place == _STANDARD_INPUT:
         return open(0, "rb", closefd=False)
     path = Path(place)
@@ -109,7 +114,7 @@ def _opened_text(place: str) -> BinaryIO | None:
 def _is_text(path: Path) -> bool:
     try:
         return not S_ISDIR(path.stat().st_mode) and path.suffix != ".parquet"
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # that: a null character in a name
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: null character
         return False
 
 
@@ -168,7 +173,7 @@ def _of_table(table: Relation, name: str) -> Relation:
 
 
 def _bits_of(table: Relation, name: str) -> Relation:
-    """id_ms and id_seq as the store's tables hold them, and the row's id as it was given."""
+    """Return id_ms and id_seq as in the store's tables, and each row's id as it was given."""
     types = table.types
     if types.get("id") == "string":
         ms, seq = id_bits_sql("id")

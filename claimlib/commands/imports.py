@@ -57,18 +57,18 @@ _WHOLE = dict(zip(PROVEN_RANGE, (0, 0, to_bigint(MAX_U64), to_bigint(MAX_U64)), 
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """The tables to import, and what the caller guarantees about them.
+    """State the tables to import, and what the caller guarantees about them.
 
     Attributes:
-        entries, pending: a table each: a name of the catalog, a folder or a file.
+        entries, pending: one table each, as a name of the catalog, a folder or a file.
         groups: None means that the groups are those of `pending`.  The last delivered id is then
             the largest pending one, and there is no snapshot time.
         consumers: None means that the store's consumers stay, in groups that still exist.
-        streams: says over which id range the entries of each stream are complete.
-        entries_complete: whether entries has exactly the ids that the streams have, all of them.
-        limits: how much the tables may take away from the store; entries or pending may be empty
-            only where that is allowed.
-        maps: by table: which column is which.
+        streams: states the id range in which the entries of each stream are complete.
+        entries_complete: True if entries has exactly the ids that the streams have.
+        limits: how much of the store the tables may remove.  entries or pending may be empty only
+            if the limits allow it.
+        maps: by table, which column of the given table is which column of the store.
 
     Examples:
         >>> request = ImportRequest("./lake/entries", "./lake/pending", entries_complete=True)
@@ -86,8 +86,10 @@ class ImportRequest:
     maps: Mapping[str, TableMap] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself, and places that cannot be tables', before anything is
-        read."""
+        """Raise RequestError if the request is inconsistent, or a place cannot be a table.
+
+        This is checked before any table is read.
+        """
         if self.streams is not None and self.entries_complete:
             raise RequestError(
                 "--streams says where the entries are complete, --entries-complete that they are"
@@ -104,7 +106,7 @@ class ImportRequest:
                 )
 
     def places(self) -> dict[str, str]:
-        """Return where the given tables are, by table.
+        """Return the places of the given tables, by table.
 
         Raises:
             RequestError: see `place_of`.
@@ -117,7 +119,7 @@ class ImportRequest:
         }
 
     def as_json(self, source: str) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         return {
             "source": source,
             "stream_glob": "*",
@@ -137,15 +139,15 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImportReply:
-    """What an import did.
+    """Hold what an import did.
 
     Attributes:
-        is_repeat: whether an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id had done it.
         counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
             streams_without_proof.
         streams: the streams that were removed.
         payload_columns: columns of the table of entries that may hold payloads, but were not
-            imported; empty for a repeated run, which reads no table.
+            imported.  Empty for a repeated run, which reads no table.
     """
 
     run_id: str
@@ -164,16 +166,16 @@ def import_tables(
     run_id: str | None = None,
     progress: Progress | None = None,
 ) -> ImportReply:
-    """Update a store from your own tables; rows that they do not have are removed.
+    """Update a store from your own tables, and remove the rows that they do not have.
 
     Args:
-        request: which tables, and how they are read.
-        run_id: the key of the run together with the command; the same key again changes nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        request: the tables, and how they are read.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         SourceMismatchError: the store mirrors a server, or other tables.
-        EmptySourceError, GuardError: the tables would take away more than the limits allow.
+        EmptySourceError, GuardError: the tables would remove more than the limits allow.
         InputError: a table cannot be read, is empty, or has rows that no store can hold.
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have one key.
@@ -186,7 +188,7 @@ def import_tables(
 
     def decided(begun: Begun) -> Decision:
         nonlocal payload_columns
-        _discard(store, staged)  # where another run came first: nobody names it
+        _discard(store, staged)  # if another run came first, no decision names these rows
         refuse_import(begun)
         check_changeable(store, CHANGED)
         if progress is not None:
@@ -232,8 +234,9 @@ def _discard(store: Store, staged: list[str]) -> None:
 def _landing(
     begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
-    """Return what was written down under a name; the small tables are rows of the decision
-    itself.
+    """Return the rows that were staged under a name.
+
+    The rows of the small tables become rows of the decision itself.
     """
     groups = _groups(begun.store, name, tables)
     streams = _streams(begun.store, name, request, groups, tables)
@@ -252,7 +255,7 @@ def _landing(
             f"'{Kind.STREAM}' AS kind",
             *("stream", "length", "last_generated_ms", "last_generated_seq", *PROVEN_RANGE),
             *("read_ms AS at_ms", f"{quote_text(source)} AS source"),
-            "CAST(NULL AS BIGINT) AS entries_added",  # only a server says it
+            "CAST(NULL AS BIGINT) AS entries_added",  # only a server states it
         ),
     }
     small = {table: relation.fetched() for table, relation in rows.items()}
@@ -261,7 +264,7 @@ def _landing(
     return Landing(name, source, Scope("*", "*"), small, counts=counts, would_explain=explaining)
 
 
-# By table, which other one says what became of its rows, and with what.
+# By table, which other table explains its removed rows, and the option that gives that table.
 _EXPLAINING = {
     "pending": (
         "groups",
@@ -303,7 +306,10 @@ def _write(store: Store, name: str, tables: Tables) -> None:
 
 
 def _groups(store: Store, name: str, inputs: Tables) -> Relation:
-    """Return one row per group: the given groups, else the groups of the staged pending rows."""
+    """Return one row per group.
+
+    These are the given groups, or else the groups of the staged pending rows.
+    """
     if "groups" in inputs:
         return inputs["groups"]
     newest = f"max(struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq))"
@@ -326,7 +332,7 @@ def _streams(
     groups: Relation,
     inputs: Tables,
 ) -> Relation:
-    """Return one row per stream of any of the tables, with the proven range (null if none)."""
+    """Return one row per stream of any of the tables, with the proven range, or None."""
     counted = staged_entries(store, name).sql(
         "SELECT stream, count(*) AS number_of_entries FROM {this} AS this GROUP BY stream"
     )

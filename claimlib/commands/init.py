@@ -40,17 +40,17 @@ def init(
     The history of a renamed store stays.  Its next snapshot is of the new name.
 
     Args:
-        source: what the store mirrors.  If snapshots have filled the store: the new address of
-            their server, as a URL or as `host:port/db`.
+        source: what the store mirrors.  If snapshots have filled the store, this is the new address
+            of their server, as a URL or as `host:port/db`.
         buckets, accept_replaced: see `creation.create`.
 
     Returns:
         The store, and its renaming, or None if the name is as before.
 
     Raises:
-        RequestError: see `creation.create`; or the address is none.
-        StoreExistsError: there is a store with other buckets; or it has another source, which is
-            no server that a snapshot has read.
+        RequestError: see `creation.create`.  Also if the address is not valid.
+        StoreExistsError: a store with other buckets exists.  Also if the store has another source,
+            which is no server that a snapshot has read.
         Other errors: see `creation.create`.
     """
     last = None if source is None else _last_snapshot(definitions)
@@ -70,7 +70,7 @@ def init(
     before = current_name(creation.store, last)
     if before is None or before == name:
         return creation, None
-    # Also a run that is decided and not finished is one of the old name.
+    # A run that is decided and not finished also belongs to the old name.
     after = load_known_runs(creation.store).last_seq
     definitions.change("streams", source_properties(name, after))
     return replace(creation, store=checked(definitions)), Renamed(before, name, last)

@@ -1,6 +1,7 @@
-"""Read given tables: catalog names, or folders or files of Delta or Parquet, as they are now.
+"""Read the given tables as they are now.
 
-Tables with faulty rows are refused.  The message shows the first of these rows.
+They are names of a catalog, or folders or files of Delta or Parquet.  Tables with faulty rows are
+refused.  The message shows the first of these rows.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _SHOWN = 3
 
 
 def place_of(text: str, what: str = "a table's location") -> str:
-    """Return an input table as it is kept with a run: a name as it is, a relative path made
-    absolute.
+    """Return an input table as it is stored with a run.
 
-    `catalog.schema.table` (or less of it) is a name, anything else a path: a folder of this very
-    place is written `./name`.
+    A name stays as it is.  A relative path becomes absolute.  `catalog.schema.table`, or a part of
+    it, is a name.  Anything else is a path.  A folder in the working directory is written `./name`.
 
     Args:
-        what: whose place it is, for messages.
+        what: what the place belongs to, for messages.
 
     Raises:
-        RequestError: it is empty, which would be the working directory; or a secret stands in it.
+        RequestError: it is empty, which would be the working directory.  Also if it contains a
+            secret.
     """
     if not text.strip():
         raise RequestError.of_empty(what, "give a table")
@@ -55,7 +56,7 @@ def place_of(text: str, what: str = "a table's location") -> str:
 def able_to_read(store: Store, places: Iterable[str]) -> Store:
     """Return the store, opened with an engine that can read given tables.
 
-    That is Spark if only Spark can read one of them.
+    The engine is Spark if only Spark can read one of them.
 
     Args:
         places: see `place_of`.
@@ -127,11 +128,11 @@ def read_sound(
         calls = (partial(open_input, store, places[table]) for table in stage)
         opened = dict(zip(stage, concurrently(calls), strict=True))
         inputs |= {table: Relation(store.engine, of.node) for table, of in opened.items()}
-        # What is not fixed is looked at before the next stage is.
+        # Tables that are not fixed are read before the next stage is opened.
         for table in (table for table, of in opened.items() if not of.is_fixed):
             if table in _GROWING:
                 digests[table] = _digest(store, table, conformed(table))
-            else:  # small: the rows that are checked are the rows that are used
+            else:  # small, so the rows that are checked are also used
                 fetched[table] = conformed(table).fetched()
     tables = {table: fetched.get(table) or conformed(table) for table in places}
     _refuse_faults(tables, places, allow_empty=allow_empty)
@@ -153,10 +154,10 @@ def _digest(store: Store, table: str, rows: Relation) -> Digest:
 
 
 def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str, Digest]) -> None:
-    """Refuse what was written down where it is not what was checked.
+    """Raise InputError if the staged rows differ from the rows that were checked.
 
     Raises:
-        InputError: naming the tables.
+        InputError: the message names the tables.
     """
     changed = [table for table, before in sound.digests.items() if written[table] != before]
     if changed:
@@ -199,8 +200,11 @@ def _position(places: Sequence[str], fault: Record) -> tuple[int, str, str]:
 
 
 def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> None:
-    """Refuse a column of times that all look like seconds, or like microseconds: by such times each
-    entry, or none, has been idle for long.  A single one of them a server may have."""
+    """Raise InputError if all times of a column look like seconds, or like microseconds.
+
+    With such times each entry, or none, has been idle for a long time.  A single such time is
+    allowed, because a server may have it.
+    """
     known = [
         (row["table"], *of.values())
         for row in summaries
@@ -242,7 +246,10 @@ def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
 
 
 def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
-    """Rows of groups that `groups` lacks, or without it: consumers of groups that pending lacks."""
+    """Raise InputError if tables have rows of groups that are missing from `groups`.
+
+    Without a table `groups`, raise it for consumers of groups that are missing from `pending`.
+    """
     groups = tables.get("groups", tables["pending"])
     known = "groups" if "groups" in tables else "pending"
     parts = [

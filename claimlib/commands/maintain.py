@@ -35,7 +35,7 @@ from claimlib.store.writer import to_compact
 
 RUNS_DELETED, OLDEST_SOURCE = "runs_deleted", "oldest_source"
 TABLE_COUNTS = (*SIZES, COMPACTED, ROWS_DELETED, FILES_REMOVED, BYTES_REMOVED)
-"""The numbers of each table."""
+"""List the counts that each table has."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,12 @@ class MaintainReply:
     Attributes:
         run_seq: the number of the run, or None in a dry run.
         is_repeat: True if an earlier call with the same run id had done it.
-        counts: expired (readings whose staged rows were deleted), runs_deleted (runs whose journal
-            rows were deleted), deleted_through (the last of these runs; missing if there is none),
-            oldest_source (the run from which on old journal rows stay, because some groups were
-            last read by it; 0 if some groups were never read; missing if no old rows stay).
-        tables: one row per table: table, files_before, bytes_before, files_after, bytes_after,
+        counts: `expired` is the number of readings whose staged rows were deleted.  `runs_deleted`
+            is the number of runs whose journal rows were deleted.  `deleted_through` is the last of
+            these runs.  It is missing if there is none.  `oldest_source` is the first run whose old
+            journal rows stay, because it was the last to read some groups.  It is 0 if some groups
+            were never read, and missing if no old rows stay.
+        tables: one row per table, with table, files_before, bytes_before, files_after, bytes_after,
             files_compacted, rows_deleted, files_removed, bytes_removed.  In a dry run files_after
             and bytes_after are None.  bytes_removed is None if it is unknown.
     """
@@ -81,7 +82,7 @@ def maintain(
             than this time ago.  None deletes no history.  The journal rows of kind `run` stay, and
             so do the rows since the last snapshot or import of each group.
         vacuum: delete old files.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         dry_run: return what would be done, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 
@@ -169,7 +170,7 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
 
 
 def _staged_before(begun: Begun) -> Relation:
-    """Return the readings that had staged rows when the last `maintain` ended: landing.
+    """Return the `landing` of the readings that had staged rows when the last `maintain` ended.
 
     Without a lock, another process may be reading a source while `maintain` runs.  Rows that were
     staged before the last `maintain` ended do not belong to such a process.
@@ -214,7 +215,7 @@ def _oldest_source(begun: Begun) -> int | None:
 
 
 def _planned(store: Store, *, vacuum: bool) -> dict[str, int]:
-    """Return what would be compacted and removed, as counts."""
+    """Return the counts of files that would be compacted and removed."""
     counts: dict[str, int] = {}
     for table in TABLES:
         counts[count_of(table, COMPACTED)] = to_compact(table, store.writer.files(table))

@@ -1,7 +1,7 @@
-"""What a snapshot and an import have in common: each makes a store the mirror of one source.
+"""Decide a snapshot or an import, which makes a store the mirror of one source.
 
-Both stage what they read; here that is compared with the store, judged, and turned into a decision
-that names every row that it changes or removes.
+Both stage the rows that they read.  This module compares the staged rows with the store, checks the
+differences, and builds a decision.  The decision names every row that it changes or removes.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
 SNAPSHOT, IMPORT = "snapshot", "import"
-"""The command that reads a server, and the one that reads given tables."""
+"""Name the command that reads a server, and the command that reads given tables."""
 CLAIMS_REPLACED = "claims_replaced"
-"""What a snapshot's or an import's report counts of claims that the store had made."""
+"""Name the count of claims of the store that a snapshot or an import replaced."""
 UNEXPLAINED = "removed_unexplained"
-"""The name of the count of removed rows that the source does not explain."""
+"""Name the count of removed rows that the source does not explain."""
 REPLACED = "another stream of the same name was there at the last snapshot"
-"""The reason in the journal row of a stream that was deleted and created again."""
+"""State the reason in the journal row of a stream that was deleted and created again."""
 OTHER_SERVER = ("server_restarted", "replication_changed")
-"""What a snapshot counts (1) where the server's run id, or its replication id, is another one."""
+"""Name the counts that are 1 if the server's run id, or its replication id, is another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What was read of a source, staged under a uuid.
+    """Hold what was read from a source and staged under a uuid.
 
     Attributes:
         source: what the store mirrors.
@@ -79,12 +79,12 @@ class Landing:
         small: by table (groups, consumers, streams) its journal rows, one per row that was read.
         rows: the number of rows of pending and of entries that the reader returned.  None means
             not counted.
-        server: of which server process; nothing is known of tables.
-        counts: what else the report counts.
+        server: the ids of the server process.  They are None if tables were read.
+        counts: other counts of the report.
         would_explain: see `SourceState`.
         closing: see `SourceState`.
         down: the masters of a cluster that did not answer.
-        left: journal rows with the stored streams of these masters; None if all answered.
+        left: journal rows with the stored streams of these masters.  None if all answered.
     """
 
     uuid: str
@@ -100,7 +100,7 @@ class Landing:
     left: Relation | None = None
 
     def stored(self, begun: Begun, table: str) -> Relation:
-        """Return the rows of a table that the landing may change, and a few others."""
+        """Return the rows of a table that the staged rows may change, and a few others."""
         rows = begun.relation(table)
         if table not in SMALL_TABLES:
             rows = in_bucket(begun.store, rows, self.scope)
@@ -108,13 +108,15 @@ class Landing:
 
 
 def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
-    """Return the decision that brings a store to what was staged: every row that it replaces, fills
-    or removes is one of its journal rows.
+    """Return the decision that makes a store equal to the staged rows.
+
+    The decision has one journal row for every row that it replaces, fills or removes.
 
     Raises:
-        EmptySourceError, GuardError: the source would take away too much; the landing is deleted.
-        VerificationError: what was staged is not what the reader handed over.
-        ForeignRunSeqError: rows of the store bear run numbers that its runs have not reached.
+        EmptySourceError, GuardError: the source would remove too much.  The staged rows are
+            deleted.
+        VerificationError: the numbers of staged rows are not those that the reader returned.
+        ForeignRunSeqError: rows of the store have run numbers that its runs have not reached.
         HashCollisionError: two names of the source and the store share a hash.
     """
     with discarded_on_error(begun.store, landing.uuid):
@@ -124,7 +126,7 @@ def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
 
 
 def _left_streams(begun: Begun, landing: Landing) -> Relation:
-    """Return journal rows: one per stored stream of a master that did not answer."""
+    """Return one journal row per stored stream of a master that did not answer."""
     masters = {slot: master.label for master in landing.down for slot in master.slots}
     tables = (begun.relation(table).distinct("stream") for table in TABLES_WRITTEN)
     stored = union_by_name(list(tables), {"stream": "STRING"})
@@ -147,7 +149,7 @@ def _master_of(name: str, masters: Mapping[int, str]) -> str | None:
 
 
 def _masters_down(begun: Begun, landing: Landing) -> Relation:
-    """Return journal rows: one per master that did not answer."""
+    """Return one journal row per master that did not answer."""
     rows = [
         (str(Kind.MASTER_DOWN), master.label, f"{len(master.slots):,} slots: {master.reason}")
         for master in landing.down
@@ -157,13 +159,16 @@ def _masters_down(begun: Begun, landing: Landing) -> Relation:
 
 @contextmanager
 def discarded_on_error(store: Store, uuid: str) -> Iterator[None]:
-    """Delete a landing, if what makes a decision of it fails: nobody will name it any more."""
+    """Delete staged rows if their decision fails, because no other decision names them.
+
+    They stay if a version has expired, because the run then decides again.
+    """
     try:
         yield
     except VersionExpiredError:
-        raise  # the run decides again, of the same landing
+        raise  # the run decides again, with the same staged rows
     except Exception:
-        # Spark itself may be the cause: then this fails too, and the cause is what is to be told.
+        # Spark itself may be the cause.  Then this fails too, and the first error is raised.
         with suppress(Exception):
             discard_landing(store, uuid)
         raise
@@ -214,7 +219,7 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
         for table, change in changes.items()
         if change.removed and change.by_key is not None
     }
-    # An empty source was allowed, if there is nothing: then any share is.
+    # If the source is empty, `_refuse_empty` has allowed it.  Then any share may be removed.
     limit = limits.max_removed_share if any(survey.staged.values()) else 1
     removals = check_removals(begun, _source_state(landing), due, limit)
     streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
@@ -251,12 +256,12 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What a landing and a store have, by table.
+    """Hold the numbers of rows that were read and that a store has, by table.
 
     Attributes:
-        staged: rows of the small tables that were read.
-        stored: rows of the store: of the small tables those in scope; of pending and entries 1
-            where a bucket that may have some has any, else 0.
+        staged: the number of rows of the small tables that were read.
+        stored: the number of rows in scope that the store has in the small tables.  For pending and
+            entries it is 1 if a bucket of the scope has rows, else 0.
         last_run_seq: the largest run number in the stored rows.  None if there are none.
     """
 
@@ -266,7 +271,7 @@ class _Survey:
 
 
 def _surveyed(begun: Begun, landing: Landing) -> _Survey:
-    """Return the surveyed rows, by one query."""
+    """Return the numbers of rows, by one query."""
     stored = {
         table: landing.stored(begun, table).where(_in_scope(landing.scope, table))
         for table in SMALL_TABLES
@@ -300,15 +305,15 @@ def _surveyed(begun: Begun, landing: Landing) -> _Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """What a landing changes in one table.
+    """Hold what the staged rows change in one table.
 
     Attributes:
-        stored: how many rows in scope the store has.
-        after: what it will hold.
+        stored: the number of rows in scope that the store has.
+        after: the digest of the rows after the change.
         last_run_seq: the largest run number in the stored rows.  None if there are none.
         by_key: sums of what differs, see `Comparison.by_key`.  None if the store is empty.
-        removed: how many rows are removed.
-        claims: of the rows that change, those that a run of the store had claimed.
+        removed: the number of rows that are removed.
+        claims: the number of changed rows that a run of the store had claimed.
         rows: journal rows.  None if there are none.
     """
 
@@ -402,7 +407,7 @@ def _in_scope(scope: Scope, table: str) -> str:
     return scope.has_whole_stream() if table == "streams" else scope.has_group()
 
 
-# ------------------------------------------------------------------- what is not believed
+# ------------------------------------------------------------------- what is refused
 
 
 def _refuse_empty(
@@ -412,7 +417,11 @@ def _refuse_empty(
     changes: Mapping[str, _Changes],
     limits: RemovalLimits,
 ) -> None:
-    """Refuse a source that has nothing: where the store has something, or for globs."""
+    """Raise EmptySourceError if the source is empty, unless the limits allow it.
+
+    An empty source is refused if the store has rows.  It is also refused if the request has globs,
+    and all masters answered.
+    """
     if limits.allow_empty or survey.staged["groups"] or survey.staged["streams"]:
         return
     stored = [table for table, change in changes.items() if change.stored]
@@ -502,7 +511,10 @@ def _first_names(streams: Relation) -> tuple[str, ...]:
 
 
 def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str, _Changes]) -> None:
-    """Refuse rows that no run of this store can have written: none of its runs may change them."""
+    """Raise ForeignRunSeqError if rows have run numbers that no run of this store has.
+
+    No run of this store may change such rows.
+    """
     last = {table: change.last_run_seq for table, change in changes.items()}
     last |= {table: survey.last_run_seq[table] for table in SMALL_TABLES}
     for table, run_seq in last.items():
@@ -517,14 +529,19 @@ def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str,
 
 
 def repairing_sql(begun: Begun, table: str) -> str:
-    """Return the statement that makes rows of another store's run numbers rows from outside."""
+    """Return the statement that sets run numbers of another store to 0.
+
+    0 marks rows that no run of this store wrote.
+    """
     identifier = begun.store.identifier(table)
     return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"
 
 
 def _check_hashes(begun: Begun, landing: Landing) -> None:
-    """Raise HashCollisionError if two names of the source and the store share a hash.  Streams that
-    share one lie in one bucket, so those of other buckets need not be looked at."""
+    """Raise HashCollisionError if two names of the source and the store share a hash.
+
+    Streams that share a hash are in one bucket, so other buckets are not read.
+    """
     pending, entries = (
         in_bucket(begun.store, begun.relation(table), landing.scope)
         for table in ("pending", "entries")

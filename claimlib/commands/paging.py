@@ -1,7 +1,8 @@
-"""Where each page's rows end: windows of ids that are widened and narrowed until they hold them.
+"""Find where the rows of each page end.
 
-One question per step, about all groups that are not settled yet; what it reads is bounded by
-literals, so that a page of a large group costs what the page costs.
+Each page has a window of ids, which is widened and narrowed until it holds the rows of the page.
+Each step is one query about all groups that are not settled yet.  Literals bound the rows that it
+reads.  So the cost of a page does not depend on the size of its group.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 
-# A window's width at first (a minute, for ids that a clock made), by what factor it grows at least
-# (a wide one by as much as it has grown so far, so that few steps lead from 0 to a clock's ids),
-# and how many times a page's rows a window may hold in the end.
+# `_FIRST_MS` is the first width of a window: a minute, for ids that are times of a clock.
+# `_WIDER` is the smallest factor by which a window grows.  A wide window grows by the factor by
+# which it has grown so far, so that few steps lead from 0 to the ids of a clock.
+# `_SURPLUS`: in the end a window holds at most this many times the rows of a page.
 _FIRST_MS = 60_000
 _WIDER = 64
 _SURPLUS = 4
-# Wider windows are not told apart: from here on it is all ids.
+# A window of this width or more is widened to all ids.
 _WIDEST_MS = 2**62
 _WINDOW = pa.schema(
     [
@@ -42,10 +44,14 @@ _WINDOW = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One group's page, and the window of ids that is thought to hold its rows.
+    """Hold the page of one group, and the window of ids that probably holds its rows.
 
-    All ids are unsigned.  `base_ms`: where the bins begin; `last_ms`: the last id_ms of the window.
-    `is_narrowed`: what lies before `base_ms` is known to be less than the page.
+    All ids are unsigned.
+
+    Attributes:
+        base_ms: the id_ms at which the bins begin.
+        last_ms: the last id_ms of the window.
+        is_narrowed: True if fewer rows than the page are before `base_ms`.
     """
 
     stream: str
@@ -61,7 +67,7 @@ class Page:
 
     @classmethod
     def of(cls, row: Record) -> Page:
-        """Return the page of a request (one row of `requests.targets`, with its bucket)."""
+        """Return the page of a request, which is one row of `requests.targets` with its bucket."""
         start_ms = from_bigint(row["start_ms"])
         proven_from, proven_to = row["complete_from_ms"], row["complete_to_ms"]
         page = cls(
@@ -78,8 +84,10 @@ class Page:
         return page.widened(_FIRST_MS)
 
     def widened(self, width_ms: int) -> Page:
-        """Return a window so wide; all ids, where it would reach behind what is known of the
-        stream, for little can lie there.
+        """Return a window of a width.
+
+        It has all ids if it would reach beyond the proven range of the stream, because few ids can
+        be there.
         """
         last_ms = self.base_ms + width_ms
         if width_ms >= _WIDEST_MS or last_ms >= self.proven_to_ms:
@@ -92,14 +100,14 @@ class Page:
 
     @property
     def far_ms(self) -> int:
-        """Up to where the bins reach; what lies behind is in one more."""
+        """Return the last id_ms of the bins.  Later ids are in one more bin."""
         if self.last_ms == MAX_U64 and self.base_ms <= self.proven_to_ms:
             return min(self.proven_to_ms, self.base_ms + _WIDEST_MS)
         return min(self.last_ms, self.base_ms + _WIDEST_MS)
 
     @property
     def bin_ms(self) -> int:
-        """The width of a bin."""
+        """Return the width of a bin."""
         return (self.far_ms - self.base_ms) // BINS + 1
 
     def bin_ends(self, number: int) -> tuple[int, int]:
@@ -112,7 +120,10 @@ class Page:
         return first_ms, min(first_ms + self.bin_ms - 1, self.last_ms)
 
     def bounds(self) -> list[tuple[int, int, int]]:
-        """Bucket, and the smallest and largest BIGINT of the window (of each half of it)."""
+        """Return the bucket, and the smallest and largest BIGINT, of each half of the window.
+
+        A window has two halves if it has ids on both sides of 2^63, where BIGINTs become negative.
+        """
         return [
             (self.bucket, *interval) for interval in bigint_intervals(self.start_ms, self.last_ms)
         ]
@@ -126,13 +137,14 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Where the pages of a run lie.
+    """Hold the bounds and the rows of the pages of a run.
 
     Attributes:
-        ends: one row per page that has all its rows, with stream, consumer_group, `page_end_ms` and
-            `page_end_seq`, the last of them; in the driver's memory.
-        bounds: where all of them lie, and few others.
-        pending: the rows there, and maybe more; in the driver's memory where they are few.
+        ends: one row per page that has all its rows, in the driver's memory.  It has stream,
+            consumer_group, and the id of the last row, `page_end_ms` and `page_end_seq`.
+        bounds: the bounds of the rows of all pages, and of few others.
+        pending: the rows within these bounds, and possibly more.  They are in the driver's memory
+            if they are few.
     """
 
     ends: Relation
@@ -141,7 +153,7 @@ class Pages:
 
 
 def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
-    """Return where the pages among the requests lie, or None if no request is a page.
+    """Return the bounds and rows of the pages among the requests, or None if there is no page.
 
     Args:
         targets: `requests.targets`.
@@ -152,7 +164,7 @@ def locate(pending: Relation, targets: Relation, buckets: int) -> Pages | None:
     ]
     if not requested:
         return None
-    if pending.is_in_memory:  # no window saves reading a file
+    if pending.is_in_memory:  # no file is read, so windows save nothing
         pages, known = [page.unbounded() for page in requested], pending
     else:
         pages, known = _settled(pending, requested)
@@ -170,13 +182,15 @@ def _cut(page: Page, end: Record | None) -> Page:
 
 
 def _settled(pending: Relation, pages: Sequence[Page]) -> tuple[list[Page], Relation]:
-    """Return the pages, with windows that hold their rows (or all that there are), and few others
-    or few in all; and the rows of the windows that were looked at last, with all of these in them.
+    """Return the pages with their final windows, and the rows of these windows.
+
+    Each window holds the rows of its page, or all rows that exist.  It holds few other rows, or all
+    windows together hold few rows.  The returned rows may include rows of wider windows.
     """
     done, unsettled, known = _looked_at(pending, [], pages)
     reached_ms = {_group(page): page.last_ms for page in pages}
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
-        # One look more, before windows are widened step by step: are all the rows there few?
+        # Before windows are widened step by step, test if all rows of unbounded windows are few.
         everything = [page.unbounded() for page in pages]
         rows = pending.within(_bounds(everything)).reused()
         if rows.is_in_memory:
@@ -197,8 +211,11 @@ def _by_group(rows: Iterable[Record]) -> dict[tuple[str, str], Record]:
 def _looked_at(
     pending: Relation, done: Sequence[Page], unsettled: Sequence[Page]
 ) -> tuple[list[Page], list[Page], Relation]:
-    """Look once at the windows of pages: those that are settled then, the others with the windows
-    to look at next, and the rows of all of these windows as they were."""
+    """Read the windows of pages once.
+
+    Return the settled pages, the other pages with their next windows, and the rows of all windows
+    that were read.
+    """
     known = pending.within(_bounds([*done, *unsettled])).reused()
     counts = _counted(known, unsettled)
     steps = [_next(page, counts.get(_group(page))) for page in unsettled]
@@ -218,7 +235,7 @@ def _windows(pending: Relation, pages: Sequence[Page]) -> Relation:
 
 
 def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
-    """Return the page with the window to look at next, and whether that is settled."""
+    """Return the page with its next window, and True if that window is settled."""
     if counts is None or counts["bin"] is None:
         if page.last_ms == MAX_U64:
             return page, True
@@ -228,8 +245,8 @@ def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
     is_settled = counts["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
     low_ms = from_bigint(counts["low_ms"])
     if not is_settled and first_ms <= low_ms and page.base_ms < low_ms:
-        # Before that bin there is nothing: the search begins again with the first row.  To narrow a
-        # window that reaches from 0 to a clock's ids would take a step per factor of `BINS`.
+        # No row is before that bin, so the search begins again with the first row.  To narrow a
+        # window from 0 to the ids of a clock would take a step per factor of `BINS`.
         last_ms = min(last_ms, low_ms + _FIRST_MS)
         return replace(page, base_ms=low_ms, last_ms=last_ms, is_narrowed=True), False
     is_narrowed = page.is_narrowed or counts["bin"] > 0
@@ -238,7 +255,7 @@ def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
 
 
 def _bounds(pages: Sequence[Page]) -> IdBounds:
-    """Return where the windows lie, one interval per bucket and sign."""
+    """Return the bounds of the windows, one interval per bucket and sign."""
     by_half: dict[tuple[int, bool], tuple[int, int]] = {}
     for number, low, high in chain.from_iterable(page.bounds() for page in pages):
         half = number, low >= 0

@@ -17,7 +17,7 @@ from claimlib.store.tables import Store
 
 MOST_RUNS = 50
 MOST_ROWS = 20
-"""The largest numbers of runs, and of groups or consumers, that a report names."""
+"""Limit the numbers of runs, and of groups or consumers, that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
 
     Args:
         since_ms: the start of the period, ms since the epoch.
-        until_ms: its end; None means now.
+        until_ms: its end.  None means now.
 
     Raises:
         RequestError: a time is before 1970.

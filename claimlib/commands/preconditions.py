@@ -1,4 +1,4 @@
-"""What every decision about entries asks of a store first."""
+"""Check the preconditions of decisions about entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 
 def check_ms(**instants: int | None) -> None:
-    """Refuse an instant, or a duration, that is none; null is not given.
+    """Raise RequestError if a time or a duration is out of range.
+
+    None means that it was not given.
 
     Raises:
         RequestError: it is negative, or beyond 64 bits.
@@ -46,7 +48,7 @@ def refuse_shared_hashes(shared: Iterable[Row | Mapping[str, Any]]) -> None:
     Args:
         shared: the rows of `keys.named_keys` that `IS_SHARED`.
     """
-    # Streams that share a hash come before their groups, which then share one, too.
+    # Streams that share a hash are named first, because their groups then share one, too.
     row = max(shared, key=lambda row: row["of"], default=None)
     if row is None:
         return
@@ -60,8 +62,10 @@ def refuse_shared_hashes(shared: Iterable[Row | Mapping[str, Any]]) -> None:
 
 
 def owners_of(pending: Relation, known: Relation, entries: Relation) -> Relation:
-    """Return one row per owner of pending entries: from_consumer_key, from_consumer, `is_known`.
-    One row per consumer's name passes through this process.
+    """Return one row per owner of pending entries.
+
+    Columns: from_consumer_key, from_consumer, `is_known`.  One row per name of a consumer passes
+    through this process.
 
     Raises:
         HashCollisionError: two names of the store share a hash.
@@ -72,11 +76,14 @@ def owners_of(pending: Relation, known: Relation, entries: Relation) -> Relation
 
 
 def near(groups: pa.Table) -> IdBounds:
-    """Return where the groups' entries lie: other files of pending and entries need not be read.
+    """Return the bounds of the entries of groups.
+
+    Other files of pending and entries need not be read.
 
     Args:
-        groups: one row per group: its `bucket`, and `low_ms` and `high_ms`, the smallest and the
-            largest BIGINT in the id_ms of what it has, or is asked for (null: nothing).
+        groups: one row per group, with its `bucket`, `low_ms` and `high_ms`.  These two are the
+            smallest and the largest BIGINT in the id_ms of its entries, or of the requested ids.
+            They are None if there are none.
     """
     ids = groups.filter(pc.field("low_ms").is_valid())
     ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
@@ -85,7 +92,7 @@ def near(groups: pa.Table) -> IdBounds:
 
 
 def where_ids_lie(rows: Relation) -> IdBounds:
-    """`near` of rows of a table that has buckets.  One query."""
+    """Return the bounds of rows of a table that has buckets, by one query."""
     bounds = rows.sql(
         "SELECT bucket, min(id_ms) AS low, max(id_ms) AS high FROM {this} AS this GROUP BY bucket"
     ).collect()
@@ -93,7 +100,7 @@ def where_ids_lie(rows: Relation) -> IdBounds:
 
 
 ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
-"""What decisions are made of in `entries`: no payloads."""
+"""List the columns of `entries` that decisions read.  Payloads are not read."""
 
 
 _COMPARED = 10_000
@@ -101,12 +108,14 @@ _SHOWN = 6
 
 
 def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
-    """Return what to say if no group has a name: the known groups, similar names first.
+    """Return the text for a message if no group has a name.
+
+    It names the known groups, similar names first.  If no name is similar, stream and group are
+    exchanged and compared again.  A user may have given them in the wrong order.
 
     Args:
-        groups: the table; of more than ten thousand groups the first by name are compared.
-        wanted: `stream / group` each, of which a few are compared; globs are as they are.  Where
-            nothing is similar, what somebody may have given in the wrong order.
+        groups: the table.  Of more than ten thousand groups the first by name are compared.
+        wanted: names or globs, each as `stream / group`.  A few of them are compared.
     """
     keys = groups.distinct(*GROUP)
     rows = keys.order_by(*GROUP).limit(_COMPARED).collect()
@@ -132,10 +141,12 @@ def refuse_unknown_group(groups: Relation, stream: bytes, group: bytes) -> None:
 
 
 def consumers_like(consumers: Relation, wanted: str) -> str:
-    """Return what to say if no group has a consumer: the known consumers, similar names first.
+    """Return the text for a message if no group has a consumer.
+
+    It names the known consumers, similar names first.
 
     Args:
-        consumers: one row per name; of more than ten thousand names the first are compared.
+        consumers: one row per name.  Of more than ten thousand names the first are compared.
         wanted: the spelled name.
     """
     rows = consumers.order_by("consumer").limit(_COMPARED).collect()
@@ -152,8 +163,9 @@ def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def nothing_matches(where: str, groups: Relation, globs: Sequence[str]) -> str:
-    """Return what to say where no group of the table `groups` matches globs, `stream / group`
-    each.
+    """Return the text for a message if no group of the table `groups` matches globs.
+
+    Each glob is given as `stream / group`.
     """
     hint = " (in a glob, a backslash escapes the next character, and ? matches one byte)"
     return (
@@ -167,9 +179,12 @@ def _has_backslash(glob: str) -> bool:
 
 
 def retry_naming_duplicates(once: Callable[..., T]) -> T:
-    """A run, or a dry run, that takes it for granted that each pending entry has one row; where the
-    kernel met two and nothing was decided, the same run again, which asks first which groups have
-    them: too dear a question to be asked of every sound store."""
+    """Do a run, and repeat it if `pending` has two rows of one entry.
+
+    The first run, or dry run, assumes that each pending entry has one row.  If the kernel finds two
+    rows, nothing is decided.  The repeat first finds the groups with such rows, which costs too
+    much to do in every run.
+    """
     try:
         return once(refuse_duplicates=False)
     except DuplicateRowsError as error:

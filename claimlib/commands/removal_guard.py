@@ -34,9 +34,9 @@ class SourceState:
         groups, streams: one row per group and per stream that was read, as journal rows.
         closing: the counters of each stream, by its name in the tables, read after its entries.  A
             stream without counters is missing.
-        server: the process that was read; its ids are None for tables, or if unknown.
-        would_explain: by table (pending, entries) what the caller could give besides, so that the
-            source shows why rows are gone.
+        server: the process that was read.  Its ids are None for tables, or if they are unknown.
+        would_explain: by table (pending, entries), what the caller could also give, so that the
+            source shows why rows were removed.
     """
 
     name: str
@@ -67,13 +67,14 @@ def check_removals(
 ) -> Removals:
     """Return what a source removes without an explanation.
 
-    If the server is still the same process, a stream that it no longer has was deleted, for example
-    because each job has its own stream.  It counts only for the share of all streams together.
+    If the server is still the same process, a stream that it no longer has was deleted.  This
+    happens, for example, if each job has its own stream.  Such a stream counts only for the share
+    of all streams together.
 
     Args:
         due: by table (pending, entries) the sums per group or stream (`Comparison.by_key`), for
-            tables of which rows are removed.
-        limit: the share of the rows that may be removed without an explanation; 1 means any.
+            tables from which rows are removed.
+        limit: the share of the rows that may be removed without an explanation.  1 means any.
 
     Raises:
         GuardError: a larger share of one stream, or of all streams together, is not explained.
@@ -141,8 +142,10 @@ def _is_replaced(stored: Record, source: SourceState, missing: MissingEntries) -
 
 
 def _is_other_server(stored: Record, server: ServerIdentity) -> bool:
-    """Return True if process and history are known, and both are others than those of the stored
-    stream."""
+    """Return True if the server is not the one from which the stored stream was read.
+
+    Return False if the process or the history of either server is unknown.
+    """
     read = _server_of_stream(stored)
     ids = (read.run_id, read.replication_id, server.run_id, server.replication_id)
     return None not in ids and server.proof_of(read) is None
@@ -171,7 +174,7 @@ def _missing_by_stream(due: Mapping[str, Relation]) -> dict[str, MissingEntries]
 
 
 def _unexplained(source: SourceState, table: str, by_key: Relation, replaced: Relation) -> Relation:
-    """Return one row per stream: how many of its removed rows the source does not explain."""
+    """Return the number of removed rows that the source does not explain, one row per stream."""
     compared, rows = {
         "pending": (differences.PENDING, source.groups),
         "entries": (differences.ENTRIES, source.streams),
@@ -180,8 +183,10 @@ def _unexplained(source: SourceState, table: str, by_key: Relation, replaced: Re
 
 
 def _gone(stored: Iterable[Record], source: SourceState) -> str:
-    """Return a sentence that names streams which the source no longer has; empty: there are none,
-    or it is not known."""
+    """Return a sentence that names the streams that the source no longer has.
+
+    It is empty if there are none, or if they are unknown.
+    """
     names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
     if not names or source.scope.group_glob != "*":
         return ""

@@ -1,4 +1,4 @@
-"""Replies of runs that claim: their numbers, and relations of what they did."""
+"""Build the replies of runs that claim, with their counts and their relations."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from claimlib.store.delta_errors import errors_mapped
 from claimlib.store.tables import Store
 
 
-# Instances have a __dict__, in which what is computed once is kept.
+# Instances have a __dict__, which keeps values that are computed once.
 @dataclass(frozen=True)
 class RunReply:
-    """Hold the numbers of a run, or of a dry run, and what its relations are made from.
+    """Hold the counts of a run, or of a dry run, and the sources of its relations.
 
     Attributes:
         run_seq: the run's number, or None in a dry run.
-        is_repeat: whether an earlier call with the same run id had done it.
-        journal: of some kinds: the journal rows of the run.
-        near: of rows of the journal: the part of `entries` in which their payload lies.
+        is_repeat: True if an earlier call with the same run id had done it.
+        journal: returns the journal rows of the run of some kinds.
+        near: returns the part of `entries` that has the payloads of given journal rows.
     """
 
     ZEROS: ClassVar[Mapping[str, int]]
-    """The counts of a run that did nothing."""
+    """Hold the counts of a run that did nothing."""
 
     run_id: str | None
     run_seq: int | None
@@ -43,8 +43,9 @@ class RunReply:
 
     @classmethod
     def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
-        """Return the reply of a finished run, from its journal rows: the same whenever it is
-        requested.
+        """Return the reply of a finished run.
+
+        It is built from journal rows, so it is the same at any time.
         """
         return cls(
             run_id=finished.run_id,
@@ -79,8 +80,12 @@ class RunReply:
 
     @cached_property
     def losses(self) -> Relation:
-        """One row per owner that loses entries: stream, consumer_group, from_consumer, claimed (by
-        another consumer) and deleted (their stream entry no longer exists, or acknowledged)."""
+        """Return one row per owner that loses entries.
+
+        Columns: stream, consumer_group, from_consumer, claimed and deleted.  `claimed` is the
+        number of entries that another consumer got.  `deleted` is the number of entries that were
+        acknowledged, or that the stream no longer has.
+        """
         lost_by_claim = f"kind IN ('{Kind.CLAIMED}', '{Kind.FORCED}')"
         return self.journal(*_CLAIMED, *_DELETED).sql(
             f"""
@@ -102,10 +107,11 @@ class Call:
     """Hold how a command is called.
 
     Attributes:
-        run_id: the key of the run together with the command, or None: one is made up.
-        now_ms: the instant for all groups, ms since the epoch, or None: each group's snapshot.
-        dry_run: whether to decide and show, and to write nothing.
-        progress: told each phase as it begins, or None.
+        run_id: the key of the run together with the command.  None means that one is generated.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
+        dry_run: True to decide and show, and to write nothing.
+        progress: called as each phase begins.  None shows nothing.
     """
 
     run_id: str | None
@@ -128,8 +134,8 @@ def answer(
     """Return the reply of a run, or of its decision in a dry run.
 
     Args:
-        request: makes what is kept with the run.
-        decided: decides, of a `Begun` and whether to `refuse_duplicates`.
+        request: returns the JSON values that are stored with the run.
+        decided: decides, from a `Begun` and the option `refuse_duplicates`.
     """
     if call.dry_run:
         begun = begin_dry_run(store, call.progress)
@@ -159,23 +165,26 @@ GROUPS_COLUMNS = (
     *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
     "next_id",
 )
-"""Of `Reply.groups`, in this order."""
+"""List the columns of `Reply.groups`, in order."""
 
 
 @dataclass(frozen=True)
 class Reply(RunReply):
-    """Hold what a sweep did, or would do in a dry run.  The relations follow from the journal, so
-    they are the same whenever they are computed; but payloads are those of `entries` then.
+    """Hold what a sweep did, or would do in a dry run.
+
+    The relations follow from the journal, so they are the same at any time.  Only payloads come
+    from `entries` as it is when they are computed.
 
     Attributes:
         run_id: the key of the run together with the command, or None in a dry run.
         run_seq: the number of the run, or None in a dry run.
         dry_run: True if nothing was written.
         is_repeat: True if an earlier call with the same run id had done the run.
-        counts: claimed, deleted, lost, gone (entries), swept, refused (groups), cursor (groups that
-            got a page, or whose cursor is kept), delivered_later (entries delivered after the
-            instant of their group: that instant is too early), spared and parked (see `groups`),
-            without_request (groups that match no request of a policy; missing: none).
+        counts: of entries: claimed, deleted, lost, gone, spared and parked (see `groups`).
+            `delivered_later` counts entries delivered after the time of their group, which is then
+            too early.  Of groups: swept and refused.  `cursor` counts groups that got a page, or
+            whose cursor is stored.  `without_request` counts groups that match no request of a
+            policy.  It is missing if there are none.
     """
 
     ZEROS = dict.fromkeys(
@@ -188,44 +197,64 @@ class Reply(RunReply):
 
     @cached_property
     def claimed(self) -> Relation:
-        """One row per claimed entry: stream, consumer_group, id (text), id_ms, id_seq, consumer,
-        delivery_time_ms, delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count,
-        at_ms, from_idle_ms (how long it was idle at at_ms), payload (`present`; `not_kept`: the
-        store never had it; `gone`: the store no longer has the entry; null with JUSTID) and fields
-        (null unless the payload is present)."""
+        """Return one row per claimed entry.
+
+        Columns: stream, consumer_group, id (text), id_ms, id_seq, consumer, delivery_time_ms,
+        delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count, at_ms,
+        from_idle_ms, payload and fields.  from_idle_ms is its idle time at at_ms.  payload is
+        `present`, `not_kept` or `gone`.  `not_kept` means that the store never had the payload.
+        `gone` means that the store no longer has the entry.  payload is None with JUSTID.  fields
+        is None unless the payload is present.
+        """
         rows = self.journal(*_CLAIMED)
         has_claims = self.dry_run or any(self.counts.get(kind) for kind in _CLAIMED)
-        # Without claims nobody needs to look where their payloads lie.
+        # Without claims there are no payloads to find.
         entries = self.near(rows if has_claims else rows.limit(0))
         return _claimed(self._kept(rows), entries)
 
     @cached_property
     def deleted(self) -> Relation:
-        """One row per deleted entry: the same key, the from_* columns, at_ms."""
+        """Return one row per deleted entry: the same key, the from_* columns, at_ms."""
         return _entries(self._kept(self.journal(*_DELETED)))
 
     @cached_property
     def lost(self) -> Relation:
-        """One row per decision that was not applied because another writer changed the row
-        first: the key, the from_* columns."""
+        """Return one row per decision that was lost because another writer changed the row first.
+
+        Columns: the key, the from_* columns.
+        """
         return _entries(self.journal(Kind.LOST))
 
     @cached_property
     def cursors(self) -> Relation:
-        """One row per group that got a page, or whose cursor is kept: stream, consumer_group, name
-        (null: it is not kept), next_id (text; 0-0: the page reached the end), next_ms, next_seq."""
+        """Return one row per group that got a page, or whose cursor is stored.
+
+        Columns: stream, consumer_group, name, next_id (text), next_ms, next_seq.  name is None if
+        the cursor is not stored.  next_id is 0-0 if the page reached the end.
+        """
         return _cursors(self.journal(Kind.CURSOR))
 
     @cached_property
     def groups(self) -> Relation:
-        """One row per (stream, consumer_group): status (`swept` or `refused`), reason (null unless
-        refused), pending_before, claimed, deleted, lost, pending_after (what was pending, without
-        what this run deleted), at_boundary (idle for exactly min_idle_ms), oldest_idle_ms and
-        highest_delivery_count as found (null where nothing was pending; these, pending_* and
-        at_boundary are null for a page, which does not look at the whole PEL), spared (idle enough,
-        and left to its owner by a guard) and parked (of the claimed, as decided; both null: no
-        guards, or refused), now_ms (the instant that the group was judged at), next_id (the cursor;
-        null: there is none)."""
+        """Return one row per (stream, consumer_group).
+
+        Columns:
+        status: `swept` or `refused`.
+        reason: None unless refused.
+        claimed, deleted, lost: numbers of entries.
+        pending_before, pending_after: the numbers of pending entries before the run, and without
+        the entries that the run deleted.
+        at_boundary: the number of entries that were idle for exactly min_idle_ms.
+        oldest_idle_ms, highest_delivery_count: as the run found them.  None if no entry was
+        pending.
+        pending_*, at_boundary, oldest_idle_ms and highest_delivery_count are None for a page, which
+        does not read the whole PEL.
+        spared: the number of entries that were idle enough, and that a guard left to their owner.
+        parked: the number of claimed entries that were parked, as decided.
+        spared and parked are None if there are no guards, or the group was refused.
+        now_ms: the time at which the group was judged.
+        next_id: the cursor.  None if there is none.
+        """
         return _groups(
             self.journal(Kind.SWEPT, Kind.REFUSED),
             self._kept(self.journal(*_CLAIMED)),
@@ -235,7 +264,7 @@ class Reply(RunReply):
         )
 
     def _kept(self, rows: Relation) -> Relation:
-        """Decisions, without those that were lost."""
+        """Return decisions without those that were lost."""
         lost = self._lost()
         if lost is None:
             return rows
@@ -247,7 +276,7 @@ _DELETED = (Kind.DELETED, Kind.ACKED)
 
 
 def _counted(rows: Relation) -> Mapping[str, int]:
-    """Count the rows of each kind."""
+    """Return the number of rows of each kind."""
     counted = rows.sql("SELECT kind, count(*) AS n FROM {this} AS this GROUP BY kind").collect()
     return {row["kind"]: row["n"] for row in counted}
 
@@ -273,13 +302,14 @@ PREVIOUS = (
     *("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms"),
     "try_subtract(at_ms, from_delivery_time_ms) AS from_idle_ms",
 )
-"""What an entry was before the decision, the instant of that, and how long it was idle then."""
+"""List the columns of the earlier state of an entry, the time of the decision, and the idle time
+at that time."""
 _PREVIOUS_NAMES = (*PREVIOUS[:-1], "from_idle_ms")
 _NEW = ("consumer", "delivery_time_ms", "delivery_count")
 ENTRY_NAMES = (*GROUP, "id", *_PREVIOUS_NAMES)
-"""The names in the records of `Reply.deleted` and `Reply.lost`, in order."""
+"""List the names in the records of `Reply.deleted` and `Reply.lost`, in order."""
 CLAIMED_NAMES = (*GROUP, "id", *_NEW, *_PREVIOUS_NAMES, "payload", "fields")
-"""The names in the records of `Reply.claimed`, in order."""
+"""List the names in the records of `Reply.claimed`, in order."""
 
 
 def _entries(rows: Relation) -> Relation:
@@ -287,7 +317,10 @@ def _entries(rows: Relation) -> Relation:
 
 
 def _claimed(rows: Relation, entries: Relation) -> Relation:
-    """Claimed entries with their payload, joined back after the claim; none with JUSTID."""
+    """Return claimed entries with their payload, which is joined after the claim.
+
+    With JUSTID there is no payload.
+    """
     id_ = (f"{id_text_sql()} AS id", "id_ms", "id_seq")
     return with_fields(rows.select(*GROUP, *id_, *_NEW, *PREVIOUS, "justid"), entries)
 

@@ -26,12 +26,12 @@ class RescueReply:
     """Hold what a rescue did, or would do in a dry run.
 
     Attributes:
-        run_id: of all its runs.
+        run_id: the run id of all its runs.
         read: the snapshot.
-        swept: the sweep; in a dry run what it would do.
+        swept: the sweep, or the dry run of the sweep.
         written: the writeback, or None if the sweep changed nothing, or in a dry run.
-        stalled: how many entries in the scope of the sweep have still been idle for its minimum
-            idle time at their group's snapshot.
+        stalled: the number of entries in the scope of the sweep that are still stalled.  These had
+            been idle for its minimum idle time at their group's snapshot.
     """
 
     run_id: str
@@ -52,16 +52,17 @@ def rescue(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RescueReply:
-    """Take a snapshot of a server, claim what is stalled, and make the claims on the server.
+    """Take a snapshot of a server, claim stalled entries, and make the claims on the server.
 
     Args:
         reading: the server, and which of its streams and groups are read.
-        sweep: whose globs are those of the reading.
-        run_id: the run id of the snapshot, the sweep and the writeback; None: one is made up.
+        sweep: the sweep.  Its globs are those of the reading.
+        run_id: the run id of the snapshot, the sweep and the writeback.  None means that one is
+            generated.
         max_age_ms: see `writeback`.
         dry_run: take the snapshot, and show what would be claimed.  The sweep is not written to the
             store, and nothing is sent.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         The errors of `snapshot`, `xautoclaim` and `writeback`.
@@ -88,7 +89,7 @@ def rescue(
 
 
 def _stalled(store: Store, sweep: SweepRequest) -> int:
-    """Return how many entries had been idle for the minimum idle time at their snapshot."""
+    """Return the number of entries that had been idle for the minimum idle time at the snapshot."""
     groups = pending_overview(
         read_store(store),
         scope=Scope(sweep.stream_glob, sweep.group_glob),

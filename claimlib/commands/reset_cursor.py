@@ -1,5 +1,7 @@
-"""Where the next page of a cursor begins is set by a run: it stands in the journal, and a repeat
-changes nothing."""
+"""Set where the next page of a cursor begins.
+
+This is a run, so it is recorded in the journal, and a repeat changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,15 @@ def reset_cursor(
     run_id: str | None = None,
     progress: Progress | None = None,
 ) -> FinishedRun:
-    """Have the next page of a cursor begin at an id, in each of its groups that two globs match.
+    """Set the id at which the next page of a cursor begins, in each group that two globs match.
 
     Args:
-        name: the cursor's, as `--cursor` gave it.
-        to: the first id that the next page looks at; 0-0: the first entry.
+        name: the name of the cursor, as given with `--cursor`.
+        to: the first id of the next page.  0-0 means the first entry.
 
     Raises:
-        RequestError: the name cannot be one, or no group that the globs match has this cursor;
-            nothing is written.
+        RequestError: the name is not valid, or no group that the globs match has this cursor.
+            Nothing is written.
         RunKeyConflictError, LostRaceError: see `runs.run`.
     """
     request = {
@@ -76,13 +78,13 @@ def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
 
 
 def groups_with_cursor(begun: Begun, name: str, scope: Scope) -> Relation:
-    """Return the groups of a scope that have a cursor: one row per stream, consumer_group.
+    """Return the groups of a scope that have a cursor, one row per (stream, consumer_group).
 
     Raises:
         RequestError: no group has the cursor.
     """
     cursors = begun.relation("cursors")
-    # One row per key, even if the cursor has two rows: each of its rows is set.
+    # One row per key, even if the cursor has two rows.  Both rows are set.
     of_name = cursors.where(f"name = {quote_text(name)} AND {scope.has_group()}")
     groups = of_name.distinct(*GROUP).fetched()
     if groups.is_empty():

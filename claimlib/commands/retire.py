@@ -37,8 +37,8 @@ class Retirement:
     Attributes:
         consumer: the name of one consumer (bytes), or a glob for the names of several (str).
             Recipients are never retired, even if the glob matches their names.
-        recipients: the entries that the stream still has are distributed in turn.  The n-th by id
-            (from 0) goes to recipient n modulo the number of recipients.
+        recipients: the consumers that get the entries that the stream still has, in turn.  The n-th
+            by id (from 0) goes to recipient n modulo the number of recipients.
         idle_ms: retire only consumers whose seen time is at least this long ago.  A consumer whose
             seen time is unknown stays.  None means that all are retired.
 
@@ -80,7 +80,7 @@ class Retirement:
             )
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         return {
             "stream": spell(self.stream),
             "consumer_group": spell(self.group),
@@ -95,7 +95,7 @@ class Retirement:
         }
 
     def matches(self) -> str:
-        """Return the SQL condition on a consumer's name under which it is to be retired."""
+        """Return the SQL condition for the names of consumers that are to be retired."""
         if not isinstance(self.consumer, str):
             return f"consumer = {quote_text(spell(self.consumer))}"
         recipients = ", ".join(quote_text(spell(name)) for name in self.recipients)
@@ -116,11 +116,11 @@ def retire(
     Idle times do not matter, as in XCLAIM with min-idle 0 and JUSTID: delivery counts stay the
     same, and the delivery time becomes now.  Entries that the streams no longer have become
     tombstones.  A consumer that receives entries meanwhile stays, and `counts["retired"]` does not
-    count it: retire it again.  `counts["not_idle"]` counts the consumers that stay because of
+    count it.  Retire it again.  `counts["not_idle"]` counts the consumers that stay because of
     `idle_ms`.
 
     Args:
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         now_ms: the time of the claims, ms since the epoch.  None means the group's snapshot time.
         dry_run: decide and show, and write nothing.
         progress: called as each phase begins, and again with each new detail.
@@ -129,7 +129,7 @@ def retire(
 
     Raises:
         RequestError: the group, the consumer or a recipient is not known.
-        InputError: the group cannot be judged: it has no snapshot time, negative times or counts,
+        InputError: the group cannot be judged.  It has no snapshot time, negative times or counts,
             two rows of one id, or an id outside the range that is proven complete.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
@@ -243,7 +243,10 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
 
 
 def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:
-    """Return the names, where they are globs of themselves; else none, which stands for all."""
+    """Return the names if each is a glob that matches only itself.
+
+    Else return no names, which means all groups.
+    """
     is_plain = all(name and literal_name(name) is not None for name in key)
     return key if is_plain else ()
 

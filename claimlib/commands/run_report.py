@@ -1,7 +1,6 @@
 """Report on one run: the state of the store before and after it, and what the run changed.
 
-Everything that grows with the store is aggregated by the engine, so the report is small for any
-number of groups, owners and entries.
+The engine aggregates all rows, so the report is small for any number of groups, owners and entries.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from claimlib.store.lookups import readable_at
 from claimlib.store.tables import Store
 
 MOST_GROUPS = MOST_TRANSFERS = 20
-"""The largest numbers of groups, and of pairs of owners, that a report names."""
+"""Limit the numbers of groups, and of pairs of owners, that a report names."""
 _REMOVED = (*REMOVED, Kind.PENDING_REMOVED)
 _OF_JOURNAL = (*map(str, plan.CHANGES), "changed", str(Kind.LOST), "refused")
-"""The numbers of `totals` that only the run's rows in the journal state."""
+"""List the numbers of `totals` that only the run's rows in the journal state."""
 _REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
 
 
@@ -49,24 +48,25 @@ class RunReport:
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
         stalled_after_ms: the idle time from which an entry counts as stalled.
-        totals: by name, the sums and maxima of all groups: see `plans.run_report.totals`.  The
+        totals: by name, the sums and maxima of all groups (see `plans.run_report.totals`).  The
             numbers of a time (`before`, `after`) are None if the tables of that time can no longer
             be read.
         balance: how the pending entries add up: `before` + `added` - `removed` + `by_others` =
             `after`.  The run made the changes `added` and `removed`.  Other writers made the change
             `by_others` during the run.  None if `before` or `after` is unknown, or the run's rows
             in the journal are deleted.
-        groups: one row per group, refused ones first, then by stalled entries and by changes: see
+        groups: one row per group, refused ones first, then by stalled entries and by changes.  See
             `plans.run_report.by_group`.
-        transfers: one row per group, earlier and new owner, the most entries first: see
+        transfers: one row per group, earlier and new owner, the most entries first.  See
             `plans.run_report.transfers`.
         transfers_total: the number of all such rows, `pairs`, and of their `entries`.
-        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts:
-            `at_least`, `below` (exclusive; None if there is no upper bound), and the number of
-            pending entries `before` and `after` the run (None if unknown).  at_least is None for
-            entries whose idle time is unknown.
-        is_dry_run: True if `run` is only decided: it has neither a number nor a run id, and the
-            numbers after it are what they would be.
+        idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts.
+            The bounds are `at_least` and `below`.  `below` is exclusive, and None if there is no
+            upper bound.  `before` and `after` are the numbers of pending entries before and after
+            the run.  They are None if unknown.  at_least is None for entries whose idle time is
+            unknown.
+        is_dry_run: True if `run` is only decided.  Then it has neither a number nor a run id, and
+            the numbers after it are those that it would cause.
     """
 
     where: str
@@ -154,7 +154,7 @@ def dry_run_report(
         stalled_ms: see `run_report`.
 
     Raises:
-        RequestError: the reply is of a run that has changed the store: `run_report` reports on it.
+        RequestError: the reply is of a run that has changed the store.  Use `run_report` for it.
 
     Examples:
         >>> store = open_store("./store")
@@ -184,7 +184,7 @@ def dry_run_report(
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """Hold what a report counts: see `plans.run_report.facts`."""
+    """Hold what a report counts, see `plans.run_report.facts`."""
 
     changes: Relation
     notes: Relation
@@ -314,7 +314,7 @@ def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> dict[str, int] | No
 def _histogram(
     counts: Sequence[Record], column: str, bounds: Sequence[int], times: Mapping[str, object]
 ) -> list[Record]:
-    """Return one interval per lower bound, after one for what is in none of them."""
+    """Return one interval per lower bound, after one for entries that are in none of them."""
 
     def number(time: str, at: int) -> int | None:
         if time not in times:

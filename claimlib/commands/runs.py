@@ -1,5 +1,4 @@
-"""The runs of a store: list the finished ones, find one by the name that people give it, and give
-up one that cannot be finished."""
+"""List the finished runs of a store, find a run by its name, and abandon an unfinished run."""
 
 from __future__ import annotations
 
@@ -34,19 +33,23 @@ from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
 WRITEBACK = "writeback"
-"""The command of the runs that make the claims of another run on the server."""
+"""Name the command of runs that make the claims of another run on the server."""
 UNDO = "undo"
-"""The command of the runs that put back what another run changed."""
+"""Name the command of runs that put back what another run changed."""
 UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
-"""The commands whose runs can be undone.  Their modules are not imported for these names, because
-that takes a second."""
-_INT_MAX = 2**31 - 1  # the most rows that a LIMIT of Spark takes
+"""List the commands whose runs can be undone.
+
+Their modules are not imported for these names, because that takes a second.
+"""
+_INT_MAX = 2**31 - 1  # the largest number of rows in a LIMIT of Spark
 
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """The newest finished runs, newest first, how many there are in all, and the keys of runs that
-    are decided and not finished: the next run finishes them."""
+    """Hold the newest finished runs, newest first, and the number of all finished runs.
+
+    Also hold the keys of the runs that are decided and not finished.  The next run finishes them.
+    """
 
     runs: tuple[FinishedRun, ...]
     total: int
@@ -58,7 +61,7 @@ class EntryFilter:
     """Choose entries by the globs of their stream and group, and by the range of their ids.
 
     Attributes:
-        start, end: the first and the last id; None: no bound.
+        start, end: the first and the last id.  None means no bound.
 
     Examples:
         >>> EntryFilter(Scope("orders"), start=parse_id("5-0")).end is None
@@ -105,9 +108,9 @@ def run_in_request(run: FinishedRun) -> NamedRun:
 
 
 def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
-    """Return the undo of a run, the undo of that undo, and so on; empty if there is none.
+    """Return the undo of a run, the undo of that undo, and so on.  Empty if there is none.
 
-    A run is undone once.  Who wants it done again undoes the undo.
+    A run can be undone only once.  To do the run again, a user undoes the undo.
     """
     rows = begun.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
     by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
@@ -118,7 +121,9 @@ def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:
-    """Return the newest `limit` finished runs (None: all), and what is not finished.
+    """Return the newest finished runs, at most `limit`, and the unfinished runs.
+
+    All finished runs are returned if `limit` is None.
 
     Examples:
         >>> list_runs(open_store("./store"))
@@ -130,10 +135,10 @@ def list_runs(store: Store, limit: int | None = None) -> RunList:
 
 
 def find_run(store: Store, name: str, preferred: Collection[str] = ()) -> FinishedRun:
-    """Return a finished run by its number (`7`), its key (`xautoclaim:nightly-1`), or its run id
-    alone (`nightly-1`).
+    """Return a finished run by its number, its key, or its run id alone.
 
-    A number or a key comes before a run id.
+    For example, `7` is a number, `xautoclaim:nightly-1` a key, and `nightly-1` a run id.  A number
+    or a key comes before a run id.
 
     Args:
         preferred: commands whose runs come first if runs of several commands have this run id.
@@ -205,7 +210,7 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     acknowledges or retires cannot be abandoned, because the next run finishes it from the journal.
 
     Args:
-        progress: called if this has to wait for another process; None if it shows nothing.
+        progress: called if this has to wait for another process.  None shows nothing.
 
     Raises:
         RequestError: no unfinished run has this number or key, or it is not such a run.

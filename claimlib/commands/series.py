@@ -1,4 +1,4 @@
-"""Show what the series of snapshots in a store tells: owners over time, and values of min-idle."""
+"""Compute owners over time, and values of min-idle, from the series of snapshots in a store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from claimlib.store.tables import Store
 
 
 def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Relation:
-    """Return how many entries each consumer owned at each finished snapshot or import.
+    """Return the number of entries that each consumer owned at each finished snapshot or import.
 
-    One row per snapshot, group and consumer: landing_ms (the time of the snapshot, ms since the
-    epoch), stream, consumer_group, consumer, `pending` and `stalled`.  A group without pending
-    entries has one row, whose consumer is None.
+    There is one row per snapshot, group and consumer.  Columns: landing_ms (the time of the
+    snapshot, ms since the epoch), stream, consumer_group, consumer, `pending` and `stalled`.  A
+    group without pending entries has one row, whose consumer is None.
 
     Args:
         stalled_ms: how long an entry must have been idle to count as stalled.
@@ -25,11 +25,12 @@ def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Rel
 
 
 def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
-    """Return which entries a sweep after each snapshot would have claimed, and what became of them.
+    """Return the entries that a sweep after each snapshot would have claimed, and their outcomes.
 
-    One row per minimum idle time and entry, at the first snapshot at which it was idle for longer:
-    min_idle_ms, stream, consumer_group, id_ms, id_seq, from_consumer, claimed_ms, idle_ms and
-    `outcome` (`acknowledged`, `deleted`, `taken_over`, `still_pending` or `unknown`).
+    There is one row per minimum idle time and entry, at the first snapshot at which the entry was
+    idle for longer.  Columns: min_idle_ms, stream, consumer_group, id_ms, id_seq, from_consumer,
+    claimed_ms, idle_ms and `outcome`.  The outcome is `acknowledged`, `deleted`, `taken_over`,
+    `still_pending` or `unknown`.
 
     Args:
         min_idles_ms: the minimum idle times to compare.

@@ -1,12 +1,12 @@
 """Print what a run did as commands for the server (`claimlib runs STORE RUN --as-commands`).
 
-A run changes only the store.  A person reviews the commands and runs them.
+A run changes only the store.  A user reviews the commands and runs them.
 
-Each XCLAIM bears the minimum idle time of its request: the server claims only what is idle for as
-long when the command runs, so an entry that was claimed again since the snapshot stays with its
-consumer.  The XCLAIM of a retirement has no minimum idle time.  An id whose entry is gone from the
-stream is acknowledged by XACK, which removes it from the pending entries list as XAUTOCLAIM does;
-ids do not come back, so that needs no condition.
+Each XCLAIM has the minimum idle time of its request.  The server claims only entries that are idle
+for as long when the command runs.  So an entry that was claimed again since the snapshot stays with
+its consumer.  The XCLAIM of a retirement has no minimum idle time.  XACK acknowledges an id whose
+entry no longer exists in the stream.  It removes the id from the pending entries list, as
+XAUTOCLAIM does.  It needs no condition, because a stream does not use an id again.
 Source: Redis' command documents of XCLAIM, XACK, XPENDING, XGROUP DELCONSUMER and EVAL, version
 7.2; redis-cli's quoting.
 """
@@ -41,8 +41,9 @@ class ServerCommands:
     """Hold the commands of a run, in the order in which the server is to run them.
 
     Attributes:
-        lines: as redis-cli reads them, once; they need not have room in memory.
-        hidden: how many more commands there are.
+        lines: the commands as redis-cli reads them.  They can be read once, and need not fit into
+            memory.
+        hidden: the number of further commands.
     """
 
     lines: Iterator[str]
@@ -55,13 +56,14 @@ def server_commands(
     most: int | None = None,
     chosen: EntryFilter = EntryFilter(),  # noqa: B008 - it is frozen
 ) -> ServerCommands:
-    """Return the first `most` commands (None: all) that do on the server what a run did.
+    """Return the first commands that do on the server what a run did.
 
     Args:
+        most: the largest number of commands.  None means all.
         chosen: the entries that the commands are about.
 
     Raises:
-        RequestError: the run is none that claims, acknowledges or retires.
+        RequestError: the run does not claim, acknowledge or retire.
     """
     if finished.command not in _COMMANDS:
         raise RequestError(
@@ -82,7 +84,7 @@ def server_commands(
     ordered = entries.order_by(*_SAME, "position", *ID_ORDER)
     if number < about_entries:
         ids = number * _IDS_PER_COMMAND
-        ordered = ordered.limit(ids)  # so many commands have no more
+        ordered = ordered.limit(ids)  # this number of commands has no more ids
     lines = chain(_lines(ordered.stream(ids)), removals)
     return ServerCommands(islice(lines, number), total - number)
 
@@ -92,9 +94,9 @@ def server_commands(
 _CLAIMED = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
 _REMOVED = (Kind.DELETED, Kind.ACKED)
 _SAME = ("request_number", *GROUP, "kind", "consumer", "justid", "is_forced")
-"""The columns in which the entries of one command are equal."""
+"""List the columns in which the entries of one command are equal."""
 _VALUES = {"IDLE": "idle_ms", "TIME": "time_ms", "RETRYCOUNT": "retrycount", "LASTID": "last_id"}
-"""XCLAIM's options that have a value, and their columns."""
+"""Map the options of XCLAIM that have a value to their columns."""
 _OF_REQUEST = {
     "force": "BOOLEAN",
     **dict.fromkeys(("min_idle_ms", "idle_ms", "time_ms", "retrycount"), "BIGINT"),
@@ -106,8 +108,8 @@ def _entries(store: Store, finished: FinishedRun, chosen: EntryFilter) -> Relati
     """Return one row per entry that the run changed, and one per request with a last id.
 
     Columns: `_SAME`, position, min_idle_ms, those of `_VALUES`, id, id_ms and id_seq.  `kind` is
-    `claimed`, `deleted` (also of what was acknowledged) or `lastid`.  The id of a request with a
-    last id is 0-0: no entry has this id, so its XCLAIM raises the last id and claims nothing.
+    `claimed`, `deleted` (also for acknowledged entries) or `lastid`.  The id of a request with a
+    last id is 0-0.  No entry has this id, so its XCLAIM raises the last id and claims nothing.
     """
     of_kinds = partial(rows_of, store, finished.run_seq)
     entries = chosen.of(of_kinds(*_CLAIMED, *_REMOVED))
@@ -169,8 +171,8 @@ def _names(row: Record, *columns: str) -> list[str]:
 def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[str]:
     """Return the commands that remove the consumers that the run removed.
 
-    XGROUP DELCONSUMER drops what the consumer has pending, so a script calls it only if there is
-    nothing.
+    XGROUP DELCONSUMER drops the pending entries of the consumer, so a script calls it only if there
+    are none.
     """
     if not finished.counts.get("retired"):
         return []

@@ -1,4 +1,4 @@
-"""Separate what a mirrored server has pending from what runs have changed in the store."""
+"""Separate the pending entries of a mirrored server from the changes of runs in the store."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def changes_since(at: Reading, read: Relation) -> Relation:
 def only_in_store(
     store: Store, run_seq: int, counts: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """Return how many entries runs have claimed and deleted in the store only, not on the server.
+    """Return the number of entries that runs have claimed and deleted only in the store.
 
     The keys are `claimed` and `deleted`.  None if the store mirrors no server.
 
     Args:
-        run_seq, counts: of the last run that counts.
+        run_seq, counts: the number and the counts of the last run that is considered.
     """
     at = Reading(store, dict(store.pin(("groups",)).versions), run_seq)
     read = sources_of_groups(at)
@@ -73,7 +73,7 @@ def only_in_store(
             "SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind"
         )
         counts = {row["kind"]: row["number"] for row in by_kind.collect()}
-    # Else no other run has changed anything since all groups were read.
+    # If they were not counted above, no other run has changed entries since all groups were read.
     return {name: sum(counts.get(str(kind), 0) for kind in kinds) for name, kinds in _KINDS.items()}
 
 
@@ -117,5 +117,5 @@ def sources_of_groups(at: Reading) -> Relation | None:
         sources=sources,
     )
     if of_others.is_empty():
-        read = read.limit(0)  # no claim has written a group since it was read
+        read = read.limit(0)  # no claim has written a group since the group was read
     return plan.group_sources(groups, sources, read).fetched()

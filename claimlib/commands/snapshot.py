@@ -1,8 +1,8 @@
-"""A snapshot: the store becomes what a server says, in one run.
+"""Take a snapshot, which makes a store equal to a server, in one run.
 
-Pages are staged as they are read, under a uuid of their own; one journal commit names that landing
-and so decides; the roll-forward writes the differences.  What was staged and never named counts for
-nothing.
+Pages are staged under a uuid as they are read.  One journal commit names the staged rows, and is
+the decision.  The roll-forward writes the differences.  Staged rows that no decision names have no
+effect.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ COMMAND = SNAPSHOT
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What is read of which server.
+    """State which server is read, and what is read from it.
 
     Attributes:
         source: the server as host:port/db, without credentials.
-        stream_glob, group_glob: Redis' globs; what they do not match is left as it is in the store.
-        fields: whether the payload of pending entries is read too.
-        limits: how much the server may take away from the store.
+        stream_glob, group_glob: Redis' globs.  Streams and groups that do not match stay as they
+            are in the store.
+        fields: True if the payload of pending entries is read, too.
+        limits: how much of the store the snapshot may remove.
 
     Examples:
         >>> server = ServerReading("redis://localhost:6379/0")
@@ -68,12 +69,12 @@ class SnapshotRequest:
     limits: RemovalLimits = field(default_factory=RemovalLimits)
 
     def __post_init__(self) -> None:
-        """Refuse a glob before anything is read."""
+        """Raise an error if a glob is not valid, before anything is read."""
         glob_pattern(self.stream_glob)
         glob_pattern(self.group_glob)
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         return {
             "source": self.source,
             "stream_glob": self.stream_glob,
@@ -85,26 +86,29 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReply:
-    """What a snapshot did.
+    """Hold what a snapshot did.
 
     Attributes:
-        is_repeat: whether an earlier call with the same run id had done it.
-        counts: streams, groups, pending_read, entries_read, commands, vanished (streams and groups
-            that went away while they were read), pending_written (new and changed rows),
+        is_repeat: True if an earlier call with the same run id had done it.
+        counts: streams, groups, pending_read, entries_read, commands.
+            vanished: streams and groups that were deleted while they were read.
+            pending_written: new and changed rows.
             pending_new, pending_replaced, pending_removed, entries_new, entry_filled,
-            entry_removed, group_removed, consumer_removed, stream_removed (rows, as decided),
-            lost (of these, what somebody else changed first), claims_replaced (of the replaced
-            rows, those that a run of the store had given to another consumer; missing: none),
-            server_restarted and
-            replication_changed (1: the server's run id, or its replication id, is another one than
-            that of the last snapshot), removed_unexplained (removed rows of pending and entries
-            that the server does not explain; missing: none), same_run_id or same_replication_id
-            (1: this proved that a server under another name is the one that was read before),
-            master_down and stream_left (masters that did not answer, and streams of the store that
-            were left as they are because of it).
+            entry_removed, group_removed, consumer_removed, stream_removed: rows, as decided.
+            lost: those of these rows that another writer changed first.
+            claims_replaced: the replaced rows that a run of the store had given to another
+            consumer.  Missing if there are none.
+            server_restarted, replication_changed: 1 if the server's run id, or its replication id,
+            is not that of the last snapshot.
+            removed_unexplained: removed rows of pending and entries that the server does not
+            explain.  Missing if there are none.
+            same_run_id, same_replication_id: 1 if this proved that a server with another name is
+            the one that was read before.
+            master_down: masters that did not answer.
+            stream_left: streams of the store that stay as they are because of that.
         streams: the streams that were removed, or replaced by others of the same name.
         former_source: the name of the server at the snapshot before, if a proof was needed that
-            this is the same server; else None.
+            this is the same server.  None if not.
         masters_down: the number of slots and the error of each master of the cluster that did not
             answer.  The streams of these masters are as they were at their last snapshot.
     """
@@ -120,7 +124,7 @@ class SnapshotReply:
 
 
 Spans = Mapping[bytes, tuple[StreamId, StreamId]]
-"""By stream, the ids from the first to the last that a reader must read besides its own."""
+"""Map streams to the first and the last of the ids that a reader must also read."""
 Read = Callable[[Spans], Iterable[Batch]]
 
 
@@ -132,23 +136,24 @@ def snapshot(
     run_id: str | None = None,
     progress: Progress | None = None,
 ) -> SnapshotReply:
-    """Bring a store to what a server says about its streams, groups, consumers and PELs.
+    """Make a store equal to the streams, groups, consumers and PELs of a server.
 
-    Correct while the server goes on working: each pending row was pending when its page was read,
-    and each id judged absent was absent when its stream was read, which is after the PELs.
+    The result is correct while clients use the server.  Each pending row was pending when its page
+    was read.  Each id that is found absent was absent when its stream was read.  A stream is read
+    after its PELs.
 
     Args:
-        request: which server, and which of its streams and groups.
-        read: reads the server from the start, as `live.batches` describes; called again only if a
-            newer snapshot got in between.
-        run_id: the key of the run together with the command; the same key again changes nothing.
-        progress: told each phase, and how far the reading is.
+        request: the server, and which of its streams and groups are read.
+        read: reads the server from the start, as `live.batches` describes.  It is called again only
+            if a newer snapshot came first, or the staged rows may have been deleted.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
+        progress: called as each phase begins, and as the reading advances.
 
     Raises:
         SourceMismatchError: the store mirrors another source.  If the source only has another name,
             the server's ids decide: see `sources.check_same_server`.
         NotAMirrorError: the store has rows and mirrors no source.
-        EmptySourceError, GuardError: the server would take away more than the limits allow.
+        EmptySourceError, GuardError: the snapshot would remove more than the limits allow.
         SourceError: the server cannot be read.
     """
     reader = _Reader(store, request, read, progress)
@@ -181,7 +186,7 @@ def _masters_down(store: Store, finished: FinishedRun) -> tuple[str, ...]:
 
 
 def _former_source(store: Store, finished: FinishedRun) -> str | None:
-    """Return the source of the snapshot before, if a proof says that the server is the same."""
+    """Return the source of the snapshot before, if a proof shows that the server is the same."""
     if not any(finished.counts.get(proof) for proof in ServerProof):
         return None
     before = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}L"))
@@ -190,7 +195,10 @@ def _former_source(store: Store, finished: FinishedRun) -> str | None:
 
 @dataclass
 class _Reader:
-    """The decide function of a snapshot; what it has read it keeps when it lost to a claim."""
+    """Decide a snapshot.
+
+    The staged rows are kept if another run was decided first, so that they need not be read again.
+    """
 
     store: Store
     request: SnapshotRequest
@@ -211,7 +219,7 @@ class _Reader:
         return decide(begun, self.landing, self.request.limits)
 
     def discard(self) -> None:
-        """Delete what was staged: no decision will name it."""
+        """Delete the staged rows, because no decision will name them."""
         if self.landing is not None:
             discard_landing(self.store, self.landing.uuid)
             self.landing = None
@@ -224,7 +232,7 @@ class _Reader:
         with discarded_on_error(self.store, pages.uuid):
             for batch in self.read(_spans(begun, scope)):
                 pages.add(batch)
-                if isinstance(batch, SourceOpened):  # the first batch: nothing is staged yet
+                if isinstance(batch, SourceOpened):  # the first batch, before anything is staged
                     self._proof(begun, last, pages.server)
                 tell(Phase.READ, pages.so_far())
             proof = self._proof(begun, last, pages.server)
@@ -239,7 +247,9 @@ class _Reader:
     def _proof(
         self, begun: Begun, last: LastSnapshot | None, server: ServerIdentity
     ) -> dict[str, int]:
-        """Return the count of what proves that the server is the expected one; empty if any may be.
+        """Return the count of the proof that the server is the expected one.
+
+        It is empty if any server may be read.
 
         Args:
             last: see `sources.expected_snapshot`.
@@ -259,8 +269,9 @@ class _Reader:
 
 
 def _spans(begun: Begun, scope: Scope) -> Spans:
-    """Return where groups that are not read have pending entries, in streams that are: their
-    entries, and the proof that they are complete, must outlast this reading.
+    """Return the ids of pending entries of groups that are not read, in streams that are read.
+
+    The entries of these ids, and the proof that they are complete, must stay in the store.
     """
     if scope.group_glob == "*":
         return {}
@@ -272,8 +283,9 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
 
 
 def _unlike(last: ServerIdentity, server: ServerIdentity) -> dict[str, int]:
-    """Return True if the server is another process, or continues another history, than that of the
-    last snapshot; what is not known is not another one.
+    """Return the counts that state that the server is not that of the last snapshot.
+
+    A count is 1 if the run id, or the replication id, has changed.  An unknown id does not count.
     """
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
     changed = zip(OTHER_SERVER, pairs, strict=True)

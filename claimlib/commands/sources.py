@@ -1,4 +1,4 @@
-"""The source of a store: which name it has, and which server may fill it.
+"""Find the source of a store, its name, and the server that may fill the store.
 
 A source has one current name.  It is the name of the last snapshot, or the name that `init` has
 given since.  A snapshot under another name needs a proof that it reads the same server.
@@ -18,12 +18,15 @@ from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.store.tables import Store
 
 Mirrored = frozenset[tuple[str, str | None]]
-"""Sources of a store, each with the command that read it (None: a row of `streams` names it)."""
+"""Type the sources of a store, each with the command that read it.
+
+The command is None if a row of `streams` names the source.
+"""
 
 
 def mirrored(begun: Begun) -> Mirrored:
-    """Return the sources that filled a store; empty if none did.  One query."""
-    # The finished runs know it still where no stream is left.
+    """Return the sources that filled a store, by one query.  Empty if none did."""
+    # If no stream is left, the finished runs still name the source.
     of_streams = begun.relation("streams").select("source", "NULL AS command")
     of_runs = begun.relation("runs").where(NOT_ABANDONED)
     both = union_by_name([of_streams, of_runs], {"source": "STRING", "command": "STRING"})
@@ -51,7 +54,9 @@ def last_snapshot(runs: Relation) -> LastSnapshot | None:
 
 
 def current_name(store: Store, last: LastSnapshot | None) -> str | None:
-    """Return the current name of a store's source; None if neither `init` nor a snapshot named it.
+    """Return the current name of a store's source.
+
+    None if neither `init` nor a snapshot named it.
 
     Args:
         last: the last snapshot of the store.
@@ -78,14 +83,14 @@ def server_of(begun: Begun) -> str | None:
 def check_source(
     begun: Begun, kept: Mirrored, source: str, foreign_command: str | None = None
 ) -> None:
-    """Refuse a source that is not the one that the store mirrors.
+    """Raise SourceMismatchError if a source is not the one that the store mirrors.
 
     Args:
         foreign_command: a command that has read another source, also if its name is the same.
             None if there is no such command.
 
     Raises:
-        SourceMismatchError: naming both.
+        SourceMismatchError: the message names both.
     """
     others = [
         (name, command)
@@ -139,11 +144,12 @@ def refuse_import(begun: Begun) -> None:
 def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot | None:
     """Return the snapshot whose server must be the one that is read now, or None if any may be.
 
-    Under the current name of its source a store takes any server: that of a restart has new ids.
+    With the current name of its source a store accepts any server, because a restart changes the
+    ids.
 
     Raises:
-        SourceMismatchError: imports fill the store; or no snapshot has filled it, and it has
-            another name; or the name is that of another database.
+        SourceMismatchError: imports fill the store.  Or no snapshot has filled it, and its source
+            has another name.  Or the name is that of another database.
     """
     last = last_snapshot(begun.relation("runs"))
     if last is None or any(command == IMPORT for _, command in kept):
@@ -174,10 +180,11 @@ def is_same_database(source: str, other: str) -> bool:
 def check_same_server(
     begun: Begun, last: LastSnapshot, source: str, server: ServerIdentity
 ) -> ServerProof:
-    """Return what proves that a server is the one that the last snapshot read.
+    """Return the proof that a server is the one that the last snapshot read.
 
     Raises:
-        SourceMismatchError: nothing does.  It names both sources and the ids that were compared.
+        SourceMismatchError: there is no proof.  The message names both sources and the compared
+            ids.
     """
     proof = server.proof_of(last.server)
     if proof is None:
@@ -218,12 +225,12 @@ def _remedy(store: Store, source: str, condition: str) -> str:
 
 
 def _refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
-    """Refuse to make a store the mirror of a server if it has rows and mirrors nothing.
+    """Raise NotAMirrorError if a store has rows and mirrors nothing.
 
     The first snapshot would remove these rows.
 
     Raises:
-        NotAMirrorError: naming the tables that have rows, and what to do.
+        NotAMirrorError: the message names the tables that have rows, and what to do.
     """
     if kept or begun.store.declared_source is not None:
         return

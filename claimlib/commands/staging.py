@@ -1,7 +1,7 @@
-"""Writing down what a source yields: pages into `pel_snapshots` and `entry_landing` as they come,
-under one uuid; the rest is kept in memory.
+"""Stage the rows that a source yields.
 
-In memory are the small things only: one row per stream, group and consumer.
+Pages are written into `pel_snapshots` and `entry_landing` as they come, under one uuid.  Only rows
+of small tables are kept in memory: one row per stream, group and consumer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from claimlib.store.retry import retried
 from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 
-# A commit per so many rows, or so many bytes of payload: what is held in memory at a time.
+# The largest numbers of rows, and of bytes of payload, that are kept in memory before a commit.
 MAX_ROWS = 200_000
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -69,10 +69,10 @@ _ENTRIES = pa.schema(
 
 
 class PageWriter:
-    """One reading of a server on its way into the store.
+    """Stage one reading of a server.
 
     Attributes:
-        server: the ids of the server, once it has told them.
+        server: the ids of the server.  They are None until the first batch states them.
     """
 
     def __init__(self, store: Store, uuid: str, source: str, scope: Scope) -> None:
@@ -92,18 +92,18 @@ class PageWriter:
 
     @property
     def first_ms(self) -> int:
-        """The earliest instant of a group that was read; 0: no group was."""
+        """Return the earliest snapshot time of the groups that were read, or 0 if there is none."""
         return min((group.snapshot_ms for group in self._groups), default=0)
 
     def so_far(self) -> str:
-        """Return how far the reading is, for people."""
+        """Return the progress of the reading as a text for users."""
         return (
             f"{len(self._streams):,} streams, {self._read['pending']:,} pending,"
             f" {self._read['entries']:,} entries"
         )
 
     def add(self, batch: Batch) -> None:
-        """Take in the next batch; rows are staged when enough are together."""
+        """Add the next batch.  Rows are staged when there are enough of them."""
         match batch:
             case PendingPage():
                 self._add_pending(batch)
@@ -112,7 +112,7 @@ class PageWriter:
             case GroupDone():
                 self._groups.append(batch)
             case StreamDone():
-                # Where some groups only were asked for, a stream without them was not read.
+                # If only some groups were requested, a stream without these groups was not read.
                 if self._scope.group_glob == "*" or batch.group_count:
                     self._streams.append(batch)
             case GroupGone():
@@ -136,13 +136,13 @@ class PageWriter:
             return
         counts = asdict(batch.counts)
         self._counts = {
-            # The reader also counts those without a group that was asked for.
+            # The reader also counts streams without a requested group.
             "streams": len(self._streams),
             **{name: counts[name] for name in ("groups", "commands", "vanished")},
         }
 
     def flush(self) -> None:
-        """Land what is held in memory."""
+        """Stage the rows that are in memory."""
         held = {"pel_snapshots": self._pending, "entry_landing": self._entries}
         concurrently(
             partial(self._append, table, rows.taken()) for table, rows in held.items() if rows.rows
@@ -153,7 +153,7 @@ class PageWriter:
         self._store.writer.append(table, Relation(self._store.engine, Rows(rows)))
 
     def finish(self) -> Landing:
-        """Write down the rest: all that was read, as a decision takes it."""
+        """Stage the remaining rows, and return all that was read, for a decision."""
         self.flush()
         pending = sum(group.pending_count for group in self._groups)
         entries = sum(stream.entry_count for stream in self._streams)
@@ -174,7 +174,7 @@ class PageWriter:
         )
 
     def _small(self) -> dict[str, Relation]:
-        """Return journal rows by table: one per stream, group and consumer that was read."""
+        """Return journal rows by table, one per stream, group and consumer that was read."""
         groups = [
             (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
             for g in self._groups
@@ -231,7 +231,7 @@ class PageWriter:
         self._read["entries"] += len(page.rows)
 
     def _void(self, stream: bytes, group: bytes | None = None) -> None:
-        """A stream or group vanished while it was read: what was staged of it goes again."""
+        """Delete the staged rows of a stream or group that vanished while it was read."""
         self.flush()
         is_of = [Condition("landing", self.uuid), Condition("stream", spell(stream))]
         if group is not None:
@@ -245,10 +245,10 @@ class PageWriter:
 
 
 class _Held:
-    """Rows of a table that are held in memory, column by column.
+    """Hold rows of a table in memory, column by column.
 
     Attributes:
-        rows: how many they are.
+        rows: the number of rows.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -272,7 +272,7 @@ class _Held:
             self._columns[name].extend(values)
 
     def taken(self) -> pa.Table:
-        """Return the rows, which are not held any more."""
+        """Return the rows, and remove them from memory."""
         columns = [_array(self._columns[field.name], field) for field in self._schema]
         self._empty()
         return pa.Table.from_arrays(columns, schema=self._schema)
@@ -280,7 +280,7 @@ class _Held:
 
 def _array(values: list[Any], column: pa.Field) -> pa.Array:
     if column.name in {"id_ms", "id_seq"}:
-        # The halves of an id are unsigned, and BIGINTs of the same bits in a table.
+        # The halves of an id are unsigned.  A table has them as BIGINTs with the same bits.
         return pa.array(values, pa.uint64()).view(pa.int64())
     return _fields_array(values) if column.type == _FIELDS else pa.array(values, column.type)
 
@@ -309,7 +309,7 @@ def _size(row: EntryRow) -> int:
 
 
 def _fields_array(column: list[Fields | None]) -> pa.Array:
-    """Payloads as one Arrow array; null where none was read."""
+    """Return payloads as one Arrow array.  A value is None if no payload was read."""
     offsets: list[int | None] = []
     pairs: list[tuple[bytes, bytes]] = []
     for fields in column:

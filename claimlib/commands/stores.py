@@ -35,8 +35,8 @@ def init(
         spark: see `open_store`.
         buckets: the number of partitions of the large tables.  It cannot be changed later.  None
             means 8, or the number of a store that exists.
-        source: the name of the source of imports.  In a store that snapshots have filled: the new
-            address of the server.  None for a new store that snapshots will fill.
+        source: the name of the source of imports.  In a store that snapshots have filled, it is the
+            new address of the server.  None for a new store that snapshots will fill.
         accept_replaced: True to accept tables that were created again or restored.
 
     Raises:

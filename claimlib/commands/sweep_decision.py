@@ -1,8 +1,10 @@
-"""How a sweep is decided, in steps: what is requested of each group, which rows that reaches, what
-each group is judged, which entries are examined; then all of it as rows of the journal.
+"""Decide a sweep in steps.
 
-One row per group passes through the driver (some 300 bytes): as literal rows the plan that decides
-the entries stays small, however often it joins them.
+The first steps find the request of each group, and the rows that the requests reach.  Then each
+group is judged, and entries are examined.  The last step returns the journal rows.
+
+One row per group, of some 300 bytes, passes through the driver.  With these rows as literals, the
+plan that decides the entries stays small, although it joins them several times.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def decide(
 
     Args:
         now_ms: the time for all groups.  None means the time of each group's snapshot.
-        refuse_duplicates: whether groups with two rows of one entry are looked for, and refused.
+        refuse_duplicates: True to find groups with two rows of one entry, and to refuse them.
         allow_none: see `commands.xautoclaim`.
 
     Raises:
@@ -100,7 +102,7 @@ class Requested:
         targets: `requests.standing` with `assignment.counted`.  For pages, also where they end.
         recipients: `assignment.recipients`, in memory, or None if each request names one consumer.
         unrequested: the SQL condition for groups that are requested although `groups` lacks them.
-        pages: where the pages lie, or None if no request is a page.
+        pages: the bounds and rows of the pages, or None if no request is a page.
         has_sweeps: True if a request reaches to the end of a pending entries list.
         without_request: the number of groups that match no request of a policy.  Not counted for a
             single request, which chooses groups by its globs.
@@ -115,7 +117,7 @@ class Requested:
 
 
 def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested:
-    """The first step: the request of each group, and where its page lies."""
+    """Do the first step: return the request of each group, and the bounds of its page."""
     groups, streams, cursors = map(begun.relation, ("groups", "streams", "cursors"))
     known = requests.known_groups(groups, streams, begun.run_seq)
     of_groups, unrequested = _of_groups(request, known)
@@ -126,7 +128,7 @@ def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested
     missed = int(targets.arrow()["idle_rule"].null_count) if is_policy else 0
     recipients = _recipients(begun, targets)
     targets = assignment.counted(targets, recipients)
-    # Of a group with two cursors or two proven ranges nobody knows where its page lies.
+    # The page of a group is unknown if the group has two cursors or two proven ranges.
     sound = targets.where("repeated_in IS NULL")
     pending, buckets = begun.relation("pending"), begun.store.buckets
     located = locate(pending, sound, buckets) if may_page(request) else None
@@ -137,7 +139,7 @@ def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested
         )
     targets = requests.ended(targets, located.ends).fetched()
     has_sweeps = not targets.where(_IS_SWEEP).is_empty()
-    # A sweep looks at all of pending, and so meets groups that are not known; a page does not.
+    # A sweep reads all rows of pending, also those of unknown groups.  A page does not.
     meant = unrequested if has_sweeps else "false"
     return Requested(targets, recipients, meant, located, has_sweeps, without_request=missed)
 
@@ -155,8 +157,9 @@ def _recipients(begun: Begun, targets: Relation) -> Relation | None:
 
 
 def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
-    """Return what is known of the groups, with their requests; and the condition under which a
-    group that `groups` lacks is meant too.
+    """Return the known groups with their requests.
+
+    Also return the SQL condition for groups that are requested although `groups` lacks them.
     """
     if isinstance(request, Relation):
         return requests.by_table(known, request), "false"
@@ -165,7 +168,7 @@ def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
 
 
 def rows_reached(begun: Begun, requested: Requested) -> tuple[Relation, Relation]:
-    """The second step: the rows of `pending` and `entries` that the requests reach."""
+    """Do the second step: return the rows of `pending` and `entries` that the requests reach."""
     pending, entries = begun.relation("pending"), begun.relation("entries")
     if requested.pages is not None and not requested.has_sweeps:
         near = entries.within(requested.pages.bounds)
@@ -181,7 +184,7 @@ class Judged:
         owners: `keys.owners_of_keys`.
         recipients: see `Requested`.
         groups: `survey.judged`, with the groups' keys and buckets, in memory.
-        pending, entries: the rows that lie where the groups' entries do.
+        pending, entries: the rows within the bounds of the groups' entries.
         patterns: one row per glob of a guard, or None if no request has guards.
     """
 
@@ -196,22 +199,20 @@ class Judged:
 
     @property
     def fetched(self) -> pa.Table:
-        """The rows of `groups`."""
+        """Return the rows of `groups`."""
         return self.groups.arrow()
 
     @property
     def accepted(self) -> Relation:
-        """The groups that are not refused."""
+        """Return the groups that are not refused."""
         return self.groups.where("reason IS NULL")
 
     def rejudged(self, groups: Relation) -> Judged:
-        """Return the same with other judgements: one query."""
+        """Return a copy with other judgments, by one query."""
         return replace(self, groups=groups.fetched())
 
     def examined(self) -> Relation:
-        """Return one row per pending entry that the accepted requests may get to
-        (`sweep.candidates`).
-        """
+        """Return `sweep.candidates`: one row per entry that the accepted requests may reach."""
         owners = None
         if self.patterns is not None:
             consumers = self.begun.relation("consumers")
@@ -221,8 +222,11 @@ class Judged:
 
 
 def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relation) -> Judged:
-    """The third step: one look at all rows says which groups are refused, whether names share a
-    hash, and where the entries lie."""
+    """Do the third step: judge each group.
+
+    All rows are read once.  This finds which groups are refused, the names that share a hash, and
+    the bounds of the entries.
+    """
     surveyed = survey.surveyed_of(requested.targets)
     sums = survey.by_group(pending, surveyed, begun.run_seq).fetched()
     names = named_keys(sums, pending, requested.targets, entries).fetched()
@@ -250,13 +254,13 @@ def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relati
 
 
 def without_duplicates(judged: Judged) -> Judged:
-    """Refuse the groups that have two rows of one entry."""
+    """Return the judgments, where groups that have two rows of one entry are refused."""
     touched = sweep.touched(judged.examined())
     return judged.rejudged(survey.without_duplicates(judged.groups, touched))
 
 
 def weighed(judged: Judged) -> Judged:
-    """The fourth step: what the guards refuse.  Without guards nothing is computed."""
+    """Do the fourth step: apply the guards.  Without guards nothing is computed."""
     if judged.patterns is None:
         return replace(judged, groups=guards.unweighed(judged.groups))
     pending = judged.begun.relation("pending")
@@ -264,8 +268,7 @@ def weighed(judged: Judged) -> Judged:
 
 
 def rows_of(judged: Judged) -> Relation:
-    """The last step: the decisions about entries, groups, consumers and cursors, as rows of the
-    journal."""
+    """Do the last step: return the journal rows about entries, groups, consumers and cursors."""
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
@@ -325,14 +328,17 @@ def _refuse_no_match(begun: Begun, request: Policy) -> NoReturn:
 
 
 def _requests(judged: pa.Table) -> pd.DataFrame:
-    """Return the requests of the accepted groups, as the kernel takes them."""
+    """Return the requests of the accepted groups, in the form that the kernel needs."""
     accepted = judged.filter(pc.field("reason").is_null())
     rows: pd.DataFrame = accepted.select(["group_key", *kernel.REQUEST]).to_pandas()
     return rows.set_index("group_key")
 
 
 def _counts(judged: pa.Table) -> Mapping[str, int]:
-    """Return what only the decision can count; and none of what the journal's rows may add."""
+    """Return the counts that only the decision knows.
+
+    The counts of kinds of journal rows are 0 in them.
+    """
     counts = {
         name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
         for name in ("delivered_later", "spared", "parked")
@@ -344,7 +350,7 @@ def _patterns(judged: Relation) -> Relation:
     """Return one row per glob of `only_from`, with its pattern.
 
     Raises:
-        RequestError: it is no glob.
+        RequestError: a value is not a glob.
     """
     rows = judged.where("only_from IS NOT NULL").sql(
         f"SELECT only_from, min(concat_ws('/', {GROUP_SQL})) AS of_group FROM {{this}} AS this"

@@ -1,4 +1,4 @@
-"""What a sweep is requested to do: one request with globs, a policy of several, or a table."""
+"""State the request of a sweep: one request with globs, a policy of several, or a table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from claimlib.semantics.names import glob_pattern, spell
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """One XAUTOCLAIM for all groups that the two globs match: a sweep, or with `autoclaim.count`
-    one page of each.
+    """State one XAUTOCLAIM for all groups that two globs match.
+
+    It is a sweep, or one page of each group if `autoclaim.count` is given.
 
     Attributes:
         cursor: the name under which the store keeps where each group's next page begins.  None if
             it is not kept.
-        resume: True to begin there, False to begin at `autoclaim.start`.
+        resume: True to begin at the cursor, False to begin at `autoclaim.start`.
         others: consumers that share the claimed entries with `autoclaim.consumer`.  The entries of
             each group are distributed in turn, in the order of their ids.
         active_within_ms: the consumers of each group that received an entry within this time share
@@ -44,7 +45,7 @@ class SweepRequest:
     active_within_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a glob, or a cursor's name, before anything is read."""
+        """Raise an error if a glob or a cursor's name is not valid, before anything is read."""
         glob_pattern(self.stream_glob)
         glob_pattern(self.group_glob)
         if self.resume and self.cursor is None:
@@ -69,7 +70,7 @@ class SweepRequest:
             )
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the JSON values that are stored with the run."""
         guards = guard_values(self.autoclaim.guards)
         return {
             "stream_glob": self.stream_glob,
@@ -77,7 +78,7 @@ class SweepRequest:
             "start": None if self.resume else str(self.autoclaim.start),
             **{name: value for name, value in self._who().items() if value is not None},
             **self._values(),
-            # Left out where they are not given: the runs of before they were there stay the same.
+            # Omitted if they are not given, so that requests of earlier versions stay the same.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
             **{name: value for name, value in guards.items() if value is not None},
@@ -101,7 +102,7 @@ class SweepRequest:
         return Rule(self.stream_glob, self.group_glob, values)
 
     def _who(self) -> dict[str, object]:
-        """Return `requests.ASSIGNMENT` and the consumer; one of them is not None."""
+        """Return `requests.ASSIGNMENT` and the consumer.  One of them is not None."""
         names = tuple(map(spell, self.consumers))
         return {
             "consumer": names[0] if len(names) == 1 else None,
@@ -119,8 +120,11 @@ class SweepRequest:
 
 
 Policy = Sequence[SweepRequest] | Relation
-"""Requests of which the first that matches a group applies; or a table, one row per (stream,
-consumer_group), with the columns of `plans.requests.REQUEST_COLUMNS`."""
+"""Type the requests of a run, where the first request that matches a group applies.
+
+It can also be a table with one row per (stream, consumer_group), and the columns of
+`plans.requests.REQUEST_COLUMNS`.
+"""
 
 
 def checked(request: SweepRequest | Policy) -> Policy:
@@ -139,7 +143,7 @@ def checked(request: SweepRequest | Policy) -> Policy:
 
 
 def as_json(request: Policy) -> dict[str, object]:
-    """Return what is kept with the run."""
+    """Return the JSON values that are stored with the run."""
     if isinstance(request, Relation):
         return requests.SWEEPS.fingerprint(request)
     if len(request) == 1:
@@ -160,13 +164,16 @@ def scope(request: Policy) -> frozenset[tuple[str, str]] | None:
 
 
 def is_for_all(request: Policy) -> bool:
-    """Return True if the globs leave no group out, or there are none: a table names its groups."""
+    """Return True if a request matches all groups, or the requests are a table.
+
+    A table names its groups, so it has no globs.
+    """
     globs = scope(request)
     return globs is None or ("*", "*") in globs
 
 
 def may_resume(request: Policy) -> bool:
-    """Return True if some request may begin where a stored cursor stands."""
+    """Return True if some request may begin at a stored cursor."""
     return isinstance(request, Relation) or any(part.resume for part in request)
 
 

@@ -1,4 +1,4 @@
-"""Undo a run: put back what it changed in the store, where nothing has changed it since."""
+"""Undo a run: put back what it changed in the store, if nothing has changed it since."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from claimlib.store.writer import in_buckets
 
 COMMAND = UNDO
 ENTRIES = (Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN, Kind.KEPT)
-"""The kinds of journal rows that state what became of the entries of the run."""
+"""List the kinds of journal rows that state the outcomes of the entries of the run."""
 CONSUMERS, CURSORS, GROUPS = "consumers_restored", "cursors_restored", "groups_restored"
-"""The counts of rows of the small tables that got their earlier values."""
+"""Name the counts of rows of the small tables that got their earlier values."""
 _OF_TABLES = {
     CONSUMERS: Kind.CONSUMER_RESTORED,
     CURSORS: Kind.CURSOR_RESTORED,
@@ -52,10 +52,14 @@ class UndoReply:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id had done it.
         undone: the key of the run that was undone.
-        counts: entries: restored (to the earlier owner, time and count), returned (pending again),
-            withdrawn (no longer pending), kept (changed since, so left alone), lost (another writer
-            changed the row meanwhile), gone (not pending, and unknown why); and consumers_restored,
-            cursors_restored, groups_restored.
+        counts: of entries and of rows.
+            restored: entries that got their earlier owner, time and count.
+            returned: entries that are pending again.
+            withdrawn: entries that are no longer pending.
+            kept: entries that stay as they are, because they were changed since.
+            lost: entries whose row another writer changed meanwhile.
+            gone: entries that are not pending, where the reason is unknown.
+            consumers_restored, cursors_restored, groups_restored: rows of these tables.
     """
 
     run_id: str | None
@@ -73,8 +77,10 @@ class UndoReply:
 
     @cached_property
     def kept(self) -> Relation:
-        """Return one row per entry that was left alone: stream, consumer_group, id (text), id_ms,
-        id_seq."""
+        """Return one row per entry that the undo did not change.
+
+        Columns: stream, consumer_group, id (text), id_ms, id_seq.
+        """
         return plan.kept_entries(self._journal(Kind.KEPT))
 
 
@@ -86,15 +92,15 @@ def undo(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> UndoReply:
-    """Put back what a finished run changed: owners, delivery times and counts, deleted and
-    acknowledged entries, consumers, cursors and last delivered ids.
+    """Put back what a finished run changed.
 
-    What another run or writer has changed since stays as it is.  An undo is a run, and can be
-    undone, too.
+    This includes owners, delivery times and counts, deleted and acknowledged entries, consumers,
+    cursors and last delivered ids.  Rows that another run or writer has changed since stay as they
+    are.  An undo is a run, and can be undone, too.
 
     Args:
         run_name: as `runs.find_run` takes it.
-        run_id: the key of the undo together with the command; the same key again changes nothing.
+        run_id: the key of the undo together with the command.  The same key again changes nothing.
         dry_run: decide and show, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 
@@ -145,7 +151,7 @@ def _reply(
 
 
 def _counts(rows: Relation) -> dict[str, int]:
-    """Return how many journal rows there are of each kind that an undo counts."""
+    """Return the number of journal rows of each kind that an undo counts."""
     by_kind = rows.sql("SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind")
     numbers = {row["kind"]: row["number"] for row in by_kind.collect()}
     entries = {str(kind): numbers.get(kind, 0) for kind in ENTRIES}
@@ -156,7 +162,8 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
     """Return the finished run that is to be undone.
 
     Args:
-        run_id: that of the undo, or None.  If it was done, it says which run the name stands for.
+        run_id: the run id of the undo, or None.  If the undo was done, it states which run the name
+            means.
 
     Raises:
         RequestError: there is none, or it is not a run that can be undone.
@@ -216,7 +223,7 @@ class _After:
     Attributes:
         decided: the run that is undone.
         sent_seq: the number of its writeback, or 0 if it was not written back.
-        buckets: those of the streams that the run changed.
+        buckets: the buckets of the streams that the run changed.
     """
 
     begun: Begun
@@ -229,7 +236,7 @@ class _After:
         changes = self._of_run(*CHANGED)
         pending = self.begun.relation("pending").within(self.decided.pending)
         later = self._later(*CHANGED, Kind.GROUP, Kind.GROUP_REMOVED)
-        # The server does not have what the writeback acknowledged or did not find.
+        # The server does not have entries that the writeback acknowledged or did not find.
         removed = self._sent(Kind.ACKNOWLEDGED, Kind.GONE).where("consumer IS NULL")
         return plan.entry_rows(
             plan.as_moved(changes, self._sent(Kind.MOVED)),
@@ -305,7 +312,7 @@ class _After:
 
 
 def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
-    """Raise RequestError if the run was undone before, whether it was done again or not."""
+    """Raise RequestError if the run was undone before, even if that undo was undone."""
     chain = undos_of(begun, undone.run_seq)
     if not chain:
         return

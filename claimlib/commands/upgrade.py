@@ -33,8 +33,8 @@ class Upgrade:
 def upgrade(definitions: Definitions) -> Upgrade:
     """Add the columns that a store of an earlier schema version lacks.
 
-    Rows stay as they are: the new columns are null in them.  A repeat changes nothing.  After an
-    upgrade that was interrupted, a repeat completes it.
+    Rows stay as they are.  Their new columns are None.  A repeat changes nothing.  After an upgrade
+    that was interrupted, a repeat completes it.
 
     Raises:
         StoreNotFoundError: there is no store.

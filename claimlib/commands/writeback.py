@@ -83,20 +83,21 @@ _COMMANDS = (
 )
 _NOT_SENT = Written(Outcome.TOUCHED)
 _ROWS_AT_ONCE = 10_000
-"""The most entries that are held as Python values, because these take ten times the memory."""
+"""Limit the number of entries that are Python values, which take ten times the memory."""
 
 
 @dataclass(frozen=True)
 class WritebackReply:
-    """Hold what was written back of a run, or would be in a dry run.
+    """Hold the counts of a writeback, or of its dry run.
 
     Attributes:
-        run_seq: the number of the writeback; None in a dry run.
-        is_repeat: whether an earlier call with the same run id had done it.
+        run_seq: the number of the writeback, or None in a dry run.
+        is_repeat: True if an earlier call with the same run id had done it.
         written: the key of the run that was written back.
-        counts: decided (entries of that run) = moved + acknowledged + touched + gone; lost (moved
-            entries whose row in the store another writer changed first); consumers_removed and
-            consumers_kept (retired consumers).  In a dry run only decided.
+        counts: `decided`, the number of entries of that run, is the sum of moved, acknowledged,
+            touched and gone.  `lost` is the number of moved entries whose row in the store another
+            writer changed first.  consumers_removed and consumers_kept count retired consumers.  In
+            a dry run there is only decided.
     """
 
     run_id: str | None
@@ -109,8 +110,11 @@ class WritebackReply:
 
     @cached_property
     def groups(self) -> Relation:
-        """Return one row per group: stream, consumer_group, claims, deletions, moved, acknowledged,
-        touched, gone.  The last four are missing in a dry run."""
+        """Return one row per group.
+
+        Columns: stream, consumer_group, claims, deletions, moved, acknowledged, touched, gone.  The
+        last four are missing in a dry run.
+        """
         return self._groups()
 
 
@@ -128,22 +132,22 @@ def writeback(
 
     Retired consumers are removed there, too.
 
-    An entry that another client touched since the snapshot is left alone: see `live.writing`.
+    An entry that another client touched since the snapshot stays as it is, see `live.writing`.
 
     Args:
         run_name: as `runs.find_run` takes it.
-        run_id: the key of the writeback together with the command; the same key again changes
+        run_id: the key of the writeback together with the command.  The same key again changes
             nothing.
         max_age_ms: the greatest age of the snapshot of each group, by the server's clock.
         dry_run: check and show, and write nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: the run cannot be written back, it was written back before, or the server is
             a replica.
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
         GuardError: the snapshot is too old, or a newer one has replaced what the run did.
-        SourceError: the server cannot be written.  What was written stays; repeat the command.
+        SourceError: the server cannot be written.  The written claims stay.  Repeat the command.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
@@ -168,7 +172,7 @@ def check_before_run(
     max_age_ms: int,
     chosen: Callable[[Relation], Relation],
 ) -> None:
-    """Refuse a server to which a run that begins now could not be written back.
+    """Raise an error if a run that begins now could not be written back to a server.
 
     Args:
         max_age_ms: see `writeback`.
@@ -238,7 +242,7 @@ def _reply(store: Store, done: FinishedRun, finished: FinishedRun) -> WritebackR
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """Hold what is to be sent.
+    """Hold the entries and consumers that are to be sent.
 
     Attributes:
         entries: `plans.writeback.entries`, in memory and in `ORDER`.
@@ -261,7 +265,7 @@ class _Writing:
     tell: Progress
 
     def dry_run(self, store: Store) -> WritebackReply:
-        """Return what would be sent."""
+        """Return the reply of a dry run, which sends nothing."""
         begun = begin_dry_run(store, self.tell)
         with self.server.open() as servers:
             planned = self._planned(begun, servers)
@@ -276,7 +280,7 @@ class _Writing:
         )
 
     def decide(self, begun: Begun) -> Decision:
-        """Write the entries to the server, and return what became of each."""
+        """Write the entries to the server, and return a decision with the outcome of each entry."""
         with self.server.open() as servers:
             planned = self._planned(begun, servers)
             written = self._written(servers, planned.entries)
@@ -293,7 +297,7 @@ class _Writing:
         return Decision(union_by_name([rows, before], JOURNAL_ROW), counts=counts)
 
     def _planned(self, begun: Begun, servers: Servers) -> _Planned:
-        """Check that the run may be written back, and return what is to be sent."""
+        """Check that the run may be written back, and return the changes to send."""
         last = _checked_snapshot(begun)
         for source in servers.nodes:
             _check_server(begun, last, source)
@@ -339,7 +343,7 @@ class _Writing:
             )
 
     def _entries(self, begun: Begun, servers: Servers) -> _Planned:
-        """Return what is to be sent, after checks of the run's groups."""
+        """Return the changes to send, after checks of the run's groups."""
         seq = self.finished.run_seq
         journal = partial(rows_of, begun.store, seq)
         decided = journal(*plan.WRITTEN)
@@ -442,7 +446,7 @@ class _Ages:
 
     Attributes:
         clocks: the time of each server.
-        remedy: what was not done, and what to do, for the messages.
+        remedy: the text for messages that states what was not done, and what to do.
     """
 
     servers: Servers
@@ -549,7 +553,7 @@ def _checked_snapshot(begun: Begun) -> LastSnapshot:
 
 
 def _check_server(begun: Begun, last: LastSnapshot, source: Source) -> None:
-    """Refuse a server that is not proven to be the one of the last snapshot, or is a replica.
+    """Raise an error if a server is not proven to be that of the last snapshot, or is a replica.
 
     Raises:
         SourceMismatchError: it is another server, or another database.

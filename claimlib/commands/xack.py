@@ -60,15 +60,15 @@ def xack(
 ) -> BulkReply:
     """Remove ids from the pending entries lists.
 
-    Neither the owner matters, nor if the stream still has the entry, as in Redis' document of XACK
-    and in Valkey 9.1.  Unlike there, an unknown group is an error, because it may be a typing
-    error.
+    As in Redis' document of XACK and in Valkey 9.1, the owner does not matter.  It also does not
+    matter if the stream still has the entry.  Unlike there, an unknown group is an error, because
+    it may be a typing error.
 
     Args:
-        requests: in their order; or a table (a DataFrame or a relation) with one row per request
-            and the columns of `plans.bulk.ACK_COLUMNS`.  A table must return the same rows each
-            time it is read.
-        run_id: the key of the run together with the command; the same key again changes nothing.
+        requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
+            one row per request and the columns of `plans.bulk.ACK_COLUMNS`.  It must return the
+            same rows each time it is read.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
         dry_run: decide and show, and write nothing.
         to_write_back: True to accept a store that mirrors a server, because `writeback` follows.
         progress: called as each phase begins, and again with each new detail.

@@ -1,5 +1,7 @@
-"""XAUTOCLAIM over a store: every entry of every requested group is deleted, claimed or left
-alone."""
+"""Apply XAUTOCLAIM to a store.
+
+Every entry of every requested group is deleted, claimed or left.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,15 @@ __all__ = ["COMMAND", "SweepRequest", "explain", "xautoclaim"]
 
 COMMAND = "xautoclaim"
 EXPLAINED_COLUMNS = (*requests.REQUEST_COLUMNS, *requests.ASSIGNMENT, "request")
-"""The columns of `explain`, in order."""
+"""List the columns of `explain`, in order."""
 
 
 def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
     """Return which request each group gets, without changing anything.
 
-    One row per (stream, consumer_group) of the store, with `request` (its number in the policy,
-    from 1, or null if no request matches), its `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT`.
+    There is one row per (stream, consumer_group) of the store.  Columns: `request`, and the columns
+    `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT` of the request.  `request` is its number in
+    the policy, from 1, or None if no request matches.
     """
     groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])
@@ -48,19 +51,21 @@ def xautoclaim(
 ) -> Reply:
     """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
 
-    As the command document and Valkey 9.1 do for one group: dangling entries leave the PEL (and
-    become tombstones), entries idle enough go to the request's consumer, the others stay.
+    This follows the command document and Valkey 9.1, which do it for one group.  Dangling entries
+    leave the PEL, and become tombstones.  Entries that are idle enough go to the request's
+    consumer.  The other entries stay.
 
     Args:
-        request: one request with globs; a policy of several, of which the first that matches a
-            group applies; or a table (a DataFrame or a relation) with one row per (stream,
-            consumer_group) and the columns of `plans.requests.REQUEST_COLUMNS`.
-        run_id: the key of the run together with the command; the same key again changes nothing.
-        now_ms: the instant for all groups, ms since the epoch.  None means the
-            time of each group's snapshot.
+        request: one request with globs, or a policy of several requests.  The first request that
+            matches a group applies.  It can also be a table (a DataFrame or a relation) with one
+            row per (stream, consumer_group) and the columns of `plans.requests.REQUEST_COLUMNS`.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         dry_run: decide and show, and write nothing.
-        allow_none: whether globs may match no group; else that is refused, and nothing is written.
-        progress: told each phase as it begins, and again with each new detail.
+        allow_none: True if globs may match no group.  If False, an error is raised in this case,
+            and nothing is written.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: the request cannot be used, or matches no group.

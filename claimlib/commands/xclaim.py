@@ -1,4 +1,4 @@
-"""XCLAIM over a store: any number of requests, each for ids of one group, in one run."""
+"""Apply XCLAIM to a store: any number of requests, each for ids of one group, in one run."""
 
 from __future__ import annotations
 
@@ -52,26 +52,29 @@ def xclaim(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> BulkReply:
-    """Do XCLAIMs one after the other, as the command document and Valkey 9.1 do, at one instant.
+    """Do XCLAIMs one after the other, all at the same time of the clock.
 
-    An id that the stream no longer has leaves the PEL (and becomes a tombstone); one that is idle
-    enough, or has no owner, goes to the request's consumer; one that is not pending is passed over,
-    or with FORCE made pending first.  An id may be asked for again: each time finds what the time
-    before has left.  Groups that cannot be judged (unknown, without an instant, with negative times
-    or counts, with two rows of one id, or with an id outside the range that is proven complete
-    which is pending or to be forced) are refused, named, and the others go on.
+    This follows the command document and Valkey 9.1.  An id that the stream no longer has leaves
+    the PEL, and becomes a tombstone.  An id that is idle enough, or has no owner, goes to the
+    request's consumer.  An id that is not pending is skipped, or with FORCE made pending first.
+    Several requests may name an id.  Each finds the result of the request before.
+
+    Groups that cannot be judged are refused and named.  The other groups continue.  A group is
+    refused if it is unknown, or has no snapshot time.  It is refused if it has negative times or
+    counts, or two rows of one id.  It is also refused if an id outside the range that is proven
+    complete is pending, or is to be forced.
 
     Args:
-        requests: in their order; or a table (a DataFrame or a relation) with one row per request
-            and the columns of `plans.bulk.CLAIM_COLUMNS`, done in the order of `request`.  A table
-            must give the same rows whenever it is read.
-        sharing: the consumers that share what is claimed in each group.  The consumers of the
+        requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
+            one row per request and the columns of `plans.bulk.CLAIM_COLUMNS`.  Its requests are
+            done in the order of `request`.  It must return the same rows each time it is read.
+        sharing: the consumers that share the claimed entries of each group.  The consumers of the
             requests then get nothing.  A group without a live consumer is refused, too.
-        run_id: the key of the run together with the command; the same key again changes nothing.
-        now_ms: the instant for all groups, ms since the epoch.  None means the
-            time of each group's snapshot.
+        run_id: the key of the run together with the command.  The same key again changes nothing.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         dry_run: decide and show, and write nothing.
-        progress: told each phase as it begins, and again with each new detail.
+        progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: a request cannot be used, or a request has a last id although `sharing` is

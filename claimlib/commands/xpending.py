@@ -1,6 +1,7 @@
-"""XPENDING over a store: an overview of all groups, or one group as the server's command shows it.
+"""Apply XPENDING to a store.
 
-Everything here reads only, at the versions of one moment: now, or when a run had finished.
+It shows an overview of all groups, or one group as the server's command does.  Nothing is written.
+Tables are read at the versions of one moment, which is now, or when a run had finished.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from claimlib.times import parse_instant_ms
 
 TABLES = ("pending", "groups", "consumers")
 TABLES_OF_PAYLOADS = (*TABLES, "entries")
-"""The tables that `xpending` reads to show payloads."""
+"""List the tables that `xpending` reads to show payloads."""
 _DEFAULT_TABLES = (*TABLES, "cursors")
 DEFAULT_STALLED_MS = 15 * 60_000
 _DATE = re.compile(r"[0-9]{4}-")
@@ -49,11 +50,11 @@ _ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Hold a store at the versions of one instant.
+    """Hold a store at the versions of one moment.
 
     Attributes:
         last_seq: the number of the last applied run, or 0 if none.
-        run_seq: the run that left these versions; None if they are the newest.
+        run_seq: the run that left these versions.  None if they are the newest.
         unfinished: the decided runs that are not finished, if this is the store before them.
         replaced: by name of a table, the rows that are read instead of it.
     """
@@ -77,7 +78,7 @@ class Reading:
     def read_in(self, scope: Scope, table: str) -> Relation:
         """Return the rows of a table with groups that belong to the groups of a scope."""
         rows = self.read(table).where(scope.has_group())
-        if table == "pending":  # its buckets say where a stream named in full lies
+        if table == "pending":  # a stream that is named in full is in one bucket
             return in_bucket(self.store, rows, scope)
         return rows
 
@@ -91,8 +92,8 @@ def read_store(
     before this run is returned.
 
     Args:
-        as_of: a run (its number, command:run_id, or run id alone).  Or an instant (ISO 8601), which
-            stands for the last run that had finished by then.  None means now.
+        as_of: a run (its number, command:run_id, or run id alone).  Or a time (ISO 8601), which
+            means the last run that had finished by then.  None means now.
         tables: the names of the tables that will be read.  By default those of `pending_overview`,
             its neighbors, and `describe`.
 
@@ -112,7 +113,7 @@ def read_store(
         if unfinished:
             return _before(store, unfinished)
         return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
-    pinned(store, tables)  # refuses those that have gone back
+    pinned(store, tables)  # refuses tables that were replaced
     run = _run_as_of(store, as_of)
     after = accepted_now(store).after
     if run.run_seq <= after:
@@ -138,8 +139,8 @@ def refuse_unknown(
     Args:
         at: a reading with `TABLES`, see `read_store`.
         scope: the globs of the streams and groups.
-        key: the names of one stream and group, which replace the scope; None to use the scope.
-        consumer: the name of a consumer of these groups; None for any.
+        key: the names of one stream and group, which replace the scope.  None to use the scope.
+        consumer: the name of a consumer of these groups.  None for any.
     """
     if key is None:
         rows = {table: at.read_in(scope, table) for table in TABLES}
@@ -192,7 +193,7 @@ def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
 
 
 def _run_as_of(store: Store, as_of: str) -> FinishedRun:
-    """Return the run that a user names, also by an instant."""
+    """Return the run that a user names, also by a time."""
     if not _DATE.match(as_of):
         return find_run(store, as_of)
     try:
@@ -221,20 +222,22 @@ def pending_overview(
     changed: Relation | None = None,
     shows_server: bool = False,
 ) -> Relation:
-    """Return one row per group: how much is pending, stalled and whose it is.
+    """Return one row per group, with the numbers of its pending and stalled entries and of owners.
 
     The rows are in memory, so that the pending entries are read once.  Columns: stream,
-    consumer_group, is_known (false if the table `groups` lacks the group), snapshot_ms, now_ms (the
-    time of the idle times), pending, stalled, oldest_idle_ms, oldest_delivery_time_ms,
-    highest_delivery_count, delivered_5_plus, delivered_10_plus, owners (consumers that own
-    entries), idle_owners, unknown_owners (owners that the table `consumers` lacks) and
-    changed_by_runs.  A time or number that is not known is null.
+    consumer_group, is_known, snapshot_ms, now_ms, pending, stalled, oldest_idle_ms,
+    oldest_delivery_time_ms, highest_delivery_count, delivered_5_plus, delivered_10_plus, owners,
+    idle_owners, unknown_owners and changed_by_runs.  is_known is false if the table `groups` lacks
+    the group.  now_ms is the time of the idle times.  owners is the number of consumers that own
+    entries.  unknown_owners counts owners that the table `consumers` lacks.  A time or number is
+    None if it is unknown.
 
     Args:
         scope: the globs of the streams and groups.
         stalled_ms: how long an entry must have been idle to count as stalled.  An owner that has
             not been active for as long counts as idle.
-        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         changed: the number of entries that runs have changed, by group.  Only the command line
             gives it.
         shows_server: True if the reading is the server's view.
@@ -286,9 +289,10 @@ def _id(row: Record, which: str) -> StreamId:
 def pending_range(
     at: Reading, stream: bytes, group: bytes, query: PendingRange, *, now_ms: int | None = None
 ) -> Relation:
-    """Return the reply of `XPENDING key group start end count`, one row per pending entry by id:
-    stream, consumer_group, id_ms, id_seq, consumer, idle_ms (None if the group has no instant),
-    delivery_time_ms, delivery_count.
+    """Return the reply of `XPENDING key group start end count`, one row per pending entry by id.
+
+    Columns: stream, consumer_group, id_ms, id_seq, consumer, idle_ms, delivery_time_ms,
+    delivery_count.  idle_ms is None if the group has no snapshot time.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
@@ -299,16 +303,16 @@ def pending_range(
 
 @dataclass(frozen=True, slots=True)
 class MatchingEntries:
-    """Hold the pending entries that are asked for, however many of them are shown.
+    """Hold all pending entries that a query matches, even if fewer are shown.
 
     Attributes:
         rows: the columns of `pending_range`, one row per entry, in no order.
         total: the number of these entries.
         groups: the number of their groups.
-        order: what they are sorted by, see `engine.relation.Query`.
-        without_idle_time: how many more entries a minimum idle time excludes because their group
-            has no snapshot time.
-        most_bytes: how much of a payload is shown; None if `rows` has no payloads.
+        order: the sort order of the entries, see `engine.relation.Query`.
+        without_idle_time: the number of further entries that a minimum idle time excludes because
+            their group has no snapshot time.
+        most_bytes: how much of a payload is shown.  None if `rows` has no payloads.
     """
 
     rows: Relation
@@ -351,11 +355,13 @@ def pending_entries(
 ) -> MatchingEntries:
     """Return the entries of all groups of a scope in the range of a query, regardless of its count.
 
-    The longest idle come first; if a number of deliveries is requested, the most often delivered.
+    The entries with the longest idle time come first.  If a number of deliveries is requested, the
+    entries that were delivered most often come first.
 
     Args:
         query: the range of ids, the minimum idle time and the consumer.
-        now_ms: the instant for all groups, ms since the epoch.  None: each group's snapshot.
+        now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
+            snapshot.
         min_deliveries: how often an entry must have been delivered.
     """
     check_ms(now_ms=now_ms)
@@ -379,7 +385,7 @@ def with_payloads(
 ) -> MatchingEntries:
     """Return the first entries with their payload.  Only their payloads are read.
 
-    Their rows have `payload` and `fields`, see `commands.reply.Reply.claimed`; in `fields`, each
+    Their rows have `payload` and `fields`, see `commands.reply.Reply.claimed`.  In `fields`, each
     name and value has at most `most_bytes`.  `payload_bytes` is the size of the whole payload, or
     None if there is none.
 
@@ -404,16 +410,18 @@ def with_payloads(
 
 
 def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
-    """Return the groups of an overview whose last snapshot is older than `most_ms` at an instant,
-    or not known.
+    """Return the groups of an overview whose last snapshot is unknown or too old.
+
+    It is too old if its age at `at_ms` is greater than `most_ms`.
     """
     return groups.where(f"coalesce({at_ms:d}L - snapshot_ms > {most_ms:d}L, true)")
 
 
 def last_mirrored(at: Reading) -> Record | None:
-    """Return when the last snapshot or import began that had finished by then, as `began_ms` (None
-    if that is not known), or None if there was none. Of a store without groups only this says
-    whether snapshots come.
+    """Return the last snapshot or import that had finished by the moment of a reading, or None.
+
+    `began_ms` is the time at which it began, or None if that is unknown.  In a store without
+    groups, only this shows if snapshots are taken.
     """
     done = at.store.relation("runs").where(
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
@@ -424,9 +432,7 @@ def last_mirrored(at: Reading) -> Record | None:
 
 
 def stalled(groups: Relation) -> tuple[int, int]:
-    """Return how many entries of an overview have been idle for too long, and of how many
-    groups.
-    """
+    """Return the number of stalled entries of an overview, and the number of their groups."""
     (totals,) = groups.select(
         "sum(stalled) AS entries", "count_if(stalled > 0) AS of_groups"
     ).collect()
@@ -434,16 +440,14 @@ def stalled(groups: Relation) -> tuple[int, int]:
 
 
 def without_idle_times(groups: Relation) -> int:
-    """Return how many groups of an overview have pending entries with an unknown
-    idle time.
-    """
+    """Return the number of groups of an overview whose pending entries have unknown idle times."""
     return groups.where("pending > 0 AND stalled IS NULL").count()
 
 
 def _of_group(
     at: Reading, stream: bytes, group: bytes, now_ms: int | None, query: PendingRange = _ALL
 ) -> Relation:
-    """`idle_entries` of one group, read from the files that overlap the range alone."""
+    """Return `idle_entries` of one group, read only from files that overlap the range."""
     names = is_group(spell(stream), spell(group))
     intervals = bigint_intervals(query.start.ms, query.end.ms)
     bucket = at.store.bucket_of(spell(stream))

@@ -1,8 +1,8 @@
-"""The protocol of a run, whatever it decides: recover, begin, decide, apply, verify, finish.
+"""Carry out runs: recover, begin, decide, apply, verify, finish.
 
-A run is atomic: its decision is ONE commit to the journal, and all else follows from the rows of
-that commit, by steps that change nothing when they are done again.  A run that died anywhere behind
-its decision is rolled forward by whoever runs next; one that died before it has decided nothing.
+A run is atomic, because its decision is ONE commit to the journal.  All other steps follow from the
+rows of that commit.  They change nothing when they are repeated.  If a run ended after its
+decision, the next run finishes it.  If a run ended before its decision, it decided nothing.
 """
 
 from claimlib.runs.journal import RunRow

@@ -1,11 +1,12 @@
-"""What a run changes in `pending`: from journal rows into the table, and read back.
+"""Apply the journal rows of a run to `pending`, and verify the result.
 
-Claims, purges, acknowledgements, and what a mirrored source replaced or removed: each is a
-compare-and-set.  A pending row changes only while owner, delivery time and delivery count are what
-the decision saw, and no later run (nor this one) has written it.  What is forced comes by an append
-of its own, unless the id has become pending since.  So a repeat changes nothing, and what somebody
-else acknowledged or changed after the decision stays as they left it: that row is lost to this run,
-reported, and not touched.
+Each change is a compare-and-set.  Changes are claims, purges, acknowledgements, and rows that a
+mirrored source replaced or removed.  A pending row changes only while its owner, delivery time and
+delivery count are those of the decision.  It does not change if this run or a later one has
+written it.  Forced rows are appended separately, unless the id has become pending since.
+
+So a repeat changes nothing.  A row that another writer acknowledged or changed after the decision
+stays as it is.  That row is lost to this run, and is reported.
 """
 
 from __future__ import annotations
@@ -41,20 +42,19 @@ from claimlib.store.writer import in_buckets
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
 _FROM = tuple(f"from_{name}" for name in STATE)
-# What ends as a row of `pending` with this run's number.
+# The kinds of journal rows whose row of `pending` gets this run's number.
 _OWNED = (*UPDATING, *ADDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of what a run decided about entries.  decided = applied + lost + gone.
+    """Hold the result of what a run decided about entries.  decided = applied + lost + gone.
 
     Attributes:
-        number_lost: how many rows another writer changed first.
-        gone: of how many the row is away, and nobody can tell any more who took it.
+        number_lost: the number of rows that another writer changed first.
+        gone: the number of rows that are missing, where it is unknown which writer removed them.
         lost: the `lost` journal rows to write.  None means nothing was lost.
-        version: that of `pending` right after the run, where it has just been looked up; null: it
-            has not.
+        version: the version of `pending` right after the run.  None if it was not looked up.
     """
 
     number_lost: int = 0
@@ -74,14 +74,14 @@ def apply(
     new: Relation | None = None,
     near: IdBounds | None = None,
 ) -> int | None:
-    """Change `pending` as the journal says.
+    """Apply the journal rows of a run to `pending`.
 
-    How many rows a MERGE has changed or deleted, or None if it was none.
+    Return the number of rows that a MERGE has changed or deleted, or None if there was no MERGE.
 
     Args:
-        new: rows that a source has, of which those are appended whose ids are not pending; null:
-            what is forced, if anything is.
-        near: the bounds of the new rows; None means anywhere.
+        new: rows of a source.  A row is appended if its id is not pending.  None means the forced
+            rows, if there are any.
+        near: the bounds of the new rows.  None means anywhere.
     """
     if new is None and decided.of(*ADDED):
         new = decided.rows(*ADDED).select(*_KEY, *STATE, "bucket")
@@ -100,9 +100,9 @@ def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds
         is_due=IS_UNCHANGED.format(now="t.", before="s."),
         values={name: f"s.{name}" for name in STATE},
         is_removed=f"NOT {is_updated}",
-        # A source is compared with a store that may hold a key twice, each time otherwise: then
-        # there are two journal rows of the key.  Runs that claim refuse such groups; for them the
-        # join is kept short.
+        # A store that is compared with a source may hold a key twice, in different states.  Then
+        # the key has two journal rows.  Runs that claim refuse such groups, so their join is
+        # simpler.
         may_repeat=row.staged is not None,
         number_of_rows=number,
         new=new,
@@ -113,12 +113,12 @@ def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds
     )
 
 
-# As numbers, by which a join is quicker than by names.
+# Keys that are numbers, because joins by numbers are faster than joins by names.
 _MERGE_KEY = ("stream_key", "group_key", "id_ms", "id_seq")
 
 
 def _buckets(decided: Decided) -> list[int]:
-    """Return the buckets of which something changes."""
+    """Return the buckets in which rows change."""
     return sorted({bucket for bucket, _, _ in decided.pending.by_bucket})
 
 
@@ -129,13 +129,14 @@ IS_UNCHANGED = (
 
 
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
-    """Return what of the decision stands in `pending`, and what was lost to others.
+    """Compare `pending` with the decision, and return what was lost to other writers.
 
-    As a rule nobody else has written meanwhile, and the run's own MERGE has just changed each row
-    that it was to change, and says so, or the buckets were rewritten right after the version that
-    the run was decided from.
-    Else what is read is `pending` right after the run's own commit (and, for purges, right before
-    it), so what others do later is not taken for a loss, whenever the run is verified.
+    In most cases no other writer has committed since the decision.  Then no rows are compared, if
+    the MERGE of the run changed as many rows as it was to change.  The same holds if the commit of
+    the run directly follows the version that the run was decided from.
+    If the run deletes no rows, it is also sufficient that all its rows have its number now.
+    In other cases this reads `pending` right after the run's own commit.  For purges it also reads
+    the version right before that commit.  So later changes by other writers do not count as lost.
 
     Args:
         changed: the result of `apply`.  None means unknown.
@@ -150,13 +151,13 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
         if alone_at is not None or _is_complete(store, row, decided, changed):
             return Outcome(version=alone_at)
     since, all_known = commits_since(store, row, "pending")
-    # A commit that does not say what it is may be the run's own.
+    # A commit without the name of its operation may be the run's own.
     all_known = all_known and all(commit["operation"] for commit in since)
     commits = [commit for commit in since if is_own(commit, row)]
     appends = [commit for commit in commits if _is_append(commit)]
     changes = [commit for commit in commits if not _is_append(commit)]
-    # A MERGE that finds everything taken leaves no commit: right after the append, what was taken
-    # since stands there still.
+    # A MERGE that finds no row to change leaves no commit.  The version right after the append
+    # still has the rows that other writers removed since.
     last = changes or ([] if decided.of(*TOUCHING) else appends)
     pending = _right_after(store, last[0], since[0], decided) if last else None
     if pending is None:
@@ -180,19 +181,22 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
 
 
 def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
-    """Return True if this run took every row that it was to take, and what it forced bears its
-    number now: then nothing is lost, whatever else has happened.
+    """Return True if no row is lost to this run.
+
+    This is so if the run's commit is the first after the decision, and the newest.  It is also so
+    if the run deletes no rows, and all rows that it claimed or forced have its number now.
     """
     if changed is None and _came_next(store, row):
         return True
-    # Where there is nothing to delete, the number that rows bear says it all.
+    # If there is nothing to delete, the run's number in the rows is sufficient.
     return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
 
 
 def _came_next(store: Store, row: RunRow) -> bool:
-    """Return True if the run's commit is the very next one after the version of `pending` that it
-    was decided from, and the newest: then every row was as the decision had found it, and is now as
-    it says.
+    """Return True if the run's commit directly follows the version that it was decided from.
+
+    The commit must also be the newest one of `pending`.  Then every row was as the decision had
+    found it, and is now as the decision states.
     """
     if not row.pins.is_same_table("pending", store):
         return False
@@ -201,12 +205,14 @@ def _came_next(store: Store, row: RunRow) -> bool:
 
 
 def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) -> int | None:
-    """Return the version of `pending` that the run has just made, by an append of what is forced
-    and a MERGE that has changed as many rows as it was to change, if nobody else has made one since
-    the decision, or None if somebody has, or rows are missing.
+    """Return the version of `pending` that the run has just made.
 
-    Of what others have written the MERGE's number tells nothing: where somebody has added a copy of
-    one row and has taken another, it is right all the same.
+    Return None if another writer has made a version since the decision.  Return None too if the
+    MERGE of the run has not changed as many rows as it was to change.  The run makes one version by
+    an append of forced rows, and one by a MERGE.
+
+    The number of the MERGE alone proves nothing.  It is also correct if another writer has added a
+    copy of one row and has removed another row.
     """
     if changed != decided.of(*TOUCHING) or not row.pins.is_same_table("pending", store):
         return None
@@ -216,19 +222,19 @@ def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) 
 
 
 def _now(store: Store, decided: Decided) -> Relation:
-    """`_touched_part` as it is now."""
+    """Return `_touched_part` of the newest version of `pending`."""
     return _touched_part(store.relation("pending"), decided)
 
 
 def _all_stand(row: RunRow, decided: Decided, pending: Relation) -> bool:
-    """Return True if each entry that a run was to claim, or to force, bears its number.
+    """Return True if each entry that a run was to claim, or to force, has its number.
 
-    It is entries that are counted: of one there may be two rows.
+    This counts entries, not rows, because an entry may have two rows.
     """
     wanted = decided.of(*_OWNED)
     if wanted == 0:
         return True
-    # By sort and merge, as in `Changes.after`.
+    # A sort-merge join, as in `Changes.after`.
     standing = decided.rows(*_OWNED).sql(
         f"SELECT /*+ MERGE(t) */ this.* FROM {{this}} AS this LEFT SEMI JOIN {{owned}} AS t"
         f" ON {same_key('pending', 'this')}",
@@ -249,15 +255,16 @@ def _journal_lost(store: Store, row: RunRow, lost: Relation) -> None:
 def _verify_claims(
     store: Store, row: RunRow, decided: Decided, pending: Relation, appends: Sequence[CommitInfo]
 ) -> tuple[Relation | None, int]:
-    """Return the claims that are not there (null: all are), and of how many nobody can tell: what
-    was forced and is away may have been there.
+    """Return the journal rows whose claim is missing from `pending`, or None if none is missing.
 
-    What was forced is looked for right after its own append: somebody may have acknowledged it
-    before the MERGE.
+    Also return the number of forced entries that are missing and may have existed.
+
+    Forced entries are read right after their own append, because another writer may have
+    acknowledged them before the MERGE.
     """
     if not decided.of(*_OWNED):
         return None, 0
-    # New rows of a mirrored source bear this run's number too: there it tells nothing.
+    # New rows of a mirrored source have this run's number too, so there the number proves nothing.
     if row.staged is None and _all_stand(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
@@ -272,13 +279,19 @@ def _verify_claims(
 
 
 def _missed(row: RunRow, claims: Relation, pending: Relation) -> Relation:
-    """Return the journal rows that `pending` does not show as this run's, beside what it shows."""
+    """Return the journal rows whose row of `pending` does not have this run's number.
+
+    Each has the state of its row of `pending`, as in `_beside`.
+    """
     joined = _beside(claims, pending)
     return _each_once(joined.where(f"now_run_seq IS NULL OR now_run_seq <> {row.run_seq:d}L"))
 
 
 def _each_once(joined: Relation) -> Relation:
-    """Journal rows that were joined with `pending`, once each: of an entry there may be two."""
+    """Return journal rows that were joined with `pending`, once each.
+
+    An entry may have two rows of `pending`.
+    """
     key = ", ".join((*_KEY, *_FROM))
     others = (name for name in joined.columns if name not in {*_KEY, *_FROM})
     values = ", ".join(f"any_value({name}) AS {name}" for name in others)
@@ -286,8 +299,9 @@ def _each_once(joined: Relation) -> Relation:
 
 
 def _came_first(since: Sequence[CommitInfo], own: Sequence[CommitInfo], row: RunRow) -> bool:
-    """Return True if nobody else has changed a row between the decision and the last of the run's
-    own commits.
+    """Return True if no other writer changed a row before the last of the run's own commits.
+
+    Only commits since the decision count.
     """
     if not own:
         return False
@@ -306,16 +320,17 @@ def _verify_purges(
     all_known: bool,
     is_alone: bool,
 ) -> tuple[Relation | None, int]:
-    """Return the purges that somebody else did or prevented, and how many nobody can tell about.
+    """Return the purges that another writer did or prevented, and the number of unknown ones.
 
-    That a row is away does not say who took it.  The run's own commit does: its row count is exact,
-    if it came first; else the table right before it shows which rows were there to be taken.
+    A missing row does not show which writer removed it.  If the run's own commit came first, its
+    number of rows shows it.  If not, the version right before that commit shows which rows existed
+    then.
     """
     wanted = decided.of(*DELETING)
     if wanted == 0:
         return None, 0
-    # One journal row may delete several rows of a key: a mirrored store may hold it more than once,
-    # and another writer may have added a copy.
+    # One journal row may delete several rows of a key.  A mirrored store may hold the key more than
+    # once, and another writer may have added a copy.
     if row.staged is None and is_alone:
         deleted = [_deleted_by(store, commit, decided) for commit in commits]
         known = [number for number in deleted if number is not None]
@@ -328,7 +343,7 @@ def _verify_purges(
     kept = _each_once(still_there)
     away = joined.where("now_run_seq IS NULL")
     if not commits and all_known:
-        # This run never deleted a row: all that are away were taken.
+        # This run never deleted a row, so other writers removed all missing rows.
         return union_by_name([kept, away], _LOST_TYPES), 0
     before = _readable(store, commits[-1]["version"] - 1, decided) if commits else None
     if before is None:
@@ -340,9 +355,9 @@ def _verify_purges(
 
 
 def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | None:
-    """Return how many rows a commit of a run has deleted, or None if nobody can tell any more."""
+    """Return the number of rows that a commit of a run has deleted, or None if it is unknown."""
     if commit["operation"] == "MERGE":
-        # Where `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
+        # If `spark.databricks.delta.history.metricsEnabled` is off, a commit has no numbers.
         deleted = (commit["operationMetrics"] or {}).get("numTargetRowsDeleted")
         if deleted is not None:
             return int(deleted)
@@ -356,14 +371,15 @@ def _deleted_by(store: Store, commit: CommitInfo, decided: Decided) -> int | Non
 
 
 def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[CommitInfo], bool]:
-    """Return the commits on a table since the run pinned it, newest first, and whether the history
-    still has all of them.
+    """Return the commits on a table since the run pinned it, newest first.
+
+    Also return True if the history still has all of them, else False.
     """
     pinned = row.pins.versions[table]
     limit = _RECENT
     commits = store.logs.history(table, limit=limit)
-    # Who commits between two looks pushes the oldest commit out of a list of a given length: it is
-    # the list itself that tells how many there are.
+    # A commit between two reads pushes the oldest commit out of a list of limited length.  So the
+    # list itself must show how many commits there are.
     while _newer(commits, pinned) > limit == len(commits):
         limit = _newer(commits, pinned) + _RECENT
         commits = store.logs.history(table, limit=limit)
@@ -372,13 +388,14 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[Commi
 
 
 def _newer(commits: Sequence[CommitInfo], pinned: int) -> int:
-    """Return how many versions a table has had since one was pinned; negative: it was made
-    again.
+    """Return the number of versions that a table got since one was pinned.
+
+    It is negative if the table was created again.
     """
     return int(commits[0]["version"]) - pinned
 
 
-# As a rule there are fewer commits than that since a run was decided: one question tells them all.
+# Usually fewer commits than this follow a run's decision, so that one read returns all of them.
 _RECENT = 20
 
 
@@ -388,8 +405,9 @@ def is_own(commit: CommitInfo, row: RunRow) -> bool:
 
 
 def run_of(commit: CommitInfo) -> int | None:
-    """Return the run_seq of the run that made a commit, or None if no run has, or the commit does
-    not say who has. A MERGE bears it as a literal, what is appended or rewritten bears the run's
+    """Return the run_seq of the run that made a commit, or None if the commit names no run.
+
+    A MERGE has the number as a literal in its predicate.  An append or a rewrite has the run's
     note.
     """
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
@@ -399,7 +417,7 @@ def run_of(commit: CommitInfo) -> int | None:
 
 
 def is_housekeeping(commit: CommitInfo) -> bool:
-    """Return True if a commit leaves every row as it was, and says so."""
+    """Return True if the operation of a commit is one that changes no row."""
     return (commit["operation"] or "").startswith(_HOUSEKEEPING)
 
 
@@ -411,21 +429,23 @@ def _is_append(commit: CommitInfo) -> bool:
 
 
 def _parameter(commit: CommitInfo, name: str) -> str:
-    """Return what a commit says of how it was made; empty: it does not say it, as one that a writer
-    made without `commitInfo`, all of which is optional in Delta.
+    """Return a parameter of the operation of a commit, or an empty text if it is missing.
+
+    It is missing if the writer wrote no `commitInfo`, which is optional in Delta.
     """
     return (commit["operationParameters"] or {}).get(name) or ""
 
 
 def _touched_part(rows: Relation, decided: Decided) -> Relation:
-    """Return the part of `pending` where the decided entries lie: a page does not open other
-    files.
+    """Return the part of `pending` within the bounds of the decided entries.
+
+    So a page does not open other files.
     """
     return rows.within(decided.pending)
 
 
 def _readable(store: Store, version: int, decided: Decided) -> Relation | None:
-    """`_touched_part` at a version, or None if that version cannot be read any more."""
+    """Return `_touched_part` at a version, or None if that version is no longer readable."""
     rows = readable_at(store, "pending", version)
     return None if rows is None else _touched_part(rows, decided)
 
@@ -433,7 +453,10 @@ def _readable(store: Store, version: int, decided: Decided) -> Relation | None:
 def _right_after(
     store: Store, commit: CommitInfo, newest: CommitInfo, decided: Decided
 ) -> Relation | None:
-    """`_readable` at a commit; the newest version needs no trial, for its files are all there."""
+    """Return `_readable` at a commit.
+
+    The newest version needs no trial, because all its files exist.
+    """
     if commit["version"] != newest["version"]:
         return _readable(store, commit["version"], decided)
     try:
@@ -472,10 +495,10 @@ def _refuse_unapplied(store: Store, missed: Relation, row: RunRow) -> None:
 
 
 def _or_abandon(store: Store, row: RunRow) -> str:
-    """Return how to continue without a run, if it can be given up."""
+    """Return how to continue without a run, or an empty text if it cannot be abandoned."""
     return "" if row.staged is None else f", and continue with: {abandon_command(store, row)}"
 
 
 def abandon_command(store: Store, row: RunRow) -> str:
-    """Return the command that gives a run up, as a shell takes it."""
+    """Return the shell command that abandons a run."""
     return shlex.join(("claimlib", "abandon", store.where, row.key))

@@ -1,4 +1,7 @@
-"""What a decision left in the journal: its `run` row, its rows by kind, and where they lie."""
+"""Read the decision of a run from the journal.
+
+A decision has a `run` row, rows of other kinds, and the bounds of their ids.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,21 @@ from claimlib.store.local import Condition, Token
 from claimlib.store.lookups import find
 from claimlib.store.tables import Pins, Store
 
-# One transaction id for every kind of run on a store: that is what serializes them.
+# All kinds of runs on a store share one transaction id, which serializes them.
 APP_ID = "claimlib"
-# How the user metadata of a run's commits begins; its number follows.
+# The start of the user metadata of a run's commits.  The number of the run follows.
 NOTE = "claimlib run"
-# What a run found lost follows its decision under an id of its own: Delta would skip it else.
+# The `lost` rows of a run have their own transaction id, because Delta would skip them otherwise.
 LOST_APP_ID = "claimlib-lost"
 
 
-# Rows of `pending` that get a new state, and rows that go, each only while it is as the decision
-# found it; and rows that are added unless the id is pending.
+# Rows of `pending` that get a new state, and rows that are deleted.  Both change only while they
+# are as the decision found them.
 UPDATING = (*UPDATED, Kind.PENDING_REPLACED)
 DELETING = (*REMOVED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
-# What a run's report counts: all but what states its decision, and what follows from other rows.
+# The kinds that a run's report counts.  Not counted are rows that state the decision, and rows that
+# follow from other rows.
 COUNTED = tuple(
     kind
     for kind in Kind
@@ -51,14 +55,15 @@ COUNTED = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What was staged for a decision, and what the store holds once that is applied.
+    """State what was staged for a decision, and what the store holds after the decision is applied.
 
     Attributes:
-        uuid: the landing: what its rows of `pel_snapshots` and `entry_landing` bear.
-        versions: of these two tables, right after the last row was staged.
+        uuid: the value of `landing` in the staged rows of `pel_snapshots` and `entry_landing`.
+        versions: the versions of these two tables, right after the last row was staged.
         pending, entries: the staged rows.
-        small: how many groups, consumers and streams were read; they are rows of the journal.
-        pending_after, entries_after: the rows in the request's scope, once the run is applied.
+        small: the number of groups, consumers and streams that were read.  These are rows of the
+            journal.
+        pending_after, entries_after: the rows in the request's scope, after the run is applied.
     """
 
     uuid: str
@@ -71,12 +76,12 @@ class Staged:
 
     @classmethod
     def of(cls, uuid: str, stated: Mapping[str, Any]) -> Staged:
-        """Return what the `run` row of a decision states."""
+        """Return the staged rows that the `run` row of a decision states."""
         digests = {name: Digest(*stated[name]) for name in _DIGESTS}
         return cls(uuid, stated["versions"], small=stated["small"], **digests)
 
     def as_json(self) -> dict[str, object]:
-        """Return the same as the journal keeps it."""
+        """Return the JSON form in which the journal stores it."""
         digests = {name: getattr(self, name).as_json() for name in _DIGESTS}
         return {"versions": dict(self.versions), "small": dict(self.small), **digests}
 
@@ -150,7 +155,10 @@ def _each(ids: str | None) -> list[str]:
 
 
 class ServerProof(StrEnum):
-    """Name what shows that a server is the one that was read before, as its run counts it."""
+    """Name the proofs that a server is the one that was read before.
+
+    The counts of a run use these names.
+    """
 
     RUN_ID = "same_run_id"
     REPLICATION_ID = "same_replication_id"
@@ -158,7 +166,9 @@ class ServerProof(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """The `run` row of one decision: who decided what, from which versions.
+    """Hold the `run` row of one decision.
+
+    It states which run decided, what the request was, and which versions the run read.
 
     Attributes:
         has_previous: False if the decision has no earlier values of consumers, cursors and groups,
@@ -182,22 +192,22 @@ class RunRow:
 
     @property
     def key(self) -> str:
-        """The run as people name it."""
+        """Return the name of the run in messages."""
         return f"{self.command}:{self.run_id}"
 
     @property
     def seen(self) -> Seen:
-        """The versions that the run was decided from."""
+        """Return the versions that the run was decided from."""
         return Seen(self.run_seq, self.pins.versions)
 
     @property
     def note(self) -> str:
-        """What the run's commits carry as user metadata."""
+        """Return the user metadata of the run's commits."""
         return f"{NOTE} {self.run_seq} {self.key}"
 
     @property
     def token(self) -> Token:
-        """What lets each of the run's commits through once."""
+        """Return the token by which Delta accepts each of the run's commits only once."""
         return Token(APP_ID, self.run_seq)
 
     @classmethod
@@ -252,14 +262,14 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a run's decision left in the journal.
+    """Hold the rows of a run's decision in the journal.
 
     Attributes:
         row: the decision's `run` row.
-        journal: one row per journal row of the run; of a small run, as a rule, in the driver's
+        journal: the journal rows of the run.  The rows of a small run are usually in the driver's
             memory.
-        counts: how many rows are of each kind.
-        pending, entries: where the ids lie of the rows of these tables that the run changes.
+        counts: the number of rows of each kind.
+        pending, entries: the id bounds of the rows of these tables that the run changes.
     """
 
     row: RunRow
@@ -294,7 +304,10 @@ def run_rows(store: Store, after_seq: int) -> list[RunRow]:
 
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
-    """Return the journal rows of one run and of some kinds: a plain scan, pruned by statistics."""
+    """Return the journal rows of one run and of some kinds.
+
+    This is a plain scan, which file statistics prune.
+    """
     return _of_run(store, run_seq).where(of_kinds(*kinds))
 
 
@@ -303,10 +316,10 @@ def _of_run(store: Store, run_seq: int) -> Relation:
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
-    """`find_decided` of a run that was decided.
+    """Return `find_decided` of a run that was decided.
 
     Raises:
-        VerificationError: nothing was, or two decisions stand there.
+        VerificationError: the journal has no decision of this run, or two.
     """
     decided = find_decided(store, run_seq)
     if decided is None:
@@ -315,13 +328,13 @@ def decided_by(store: Store, run_seq: int) -> Decided:
 
 
 def find_decided(store: Store, run_seq: int) -> Decided | None:
-    """Return what was decided under a number, or None if nothing was.
+    """Return the decision with a run number, or None if there is none.
 
-    All rows of a small run come to the driver, by one query; of a large one at most one per kind
-    and bucket.
+    One query brings all rows of a small run to the driver.  Of a large run it brings at most one
+    row per kind and bucket.
 
     Raises:
-        VerificationError: two decisions stand there.
+        VerificationError: the journal has two decisions of this run.
     """
     journal = _of_run(store, run_seq).reused()
     counted = journal.sql(
@@ -351,7 +364,11 @@ def _not_single(number: int, run_seq: int) -> VerificationError:
 def _decided(
     row: RunRow | None, journal: Relation, counted: Sequence[Mapping[str, Any]]
 ) -> Decided | None:
-    """`counted`: by kind and bucket the number of rows, and the smallest and the largest id_ms."""
+    """Build a decision from its journal rows, or return None if `row` is None.
+
+    Args:
+        counted: the number of rows, and the smallest and the largest id_ms, per kind and bucket.
+    """
     if row is None:
         return None
     counts: Counter[str] = Counter()

@@ -1,7 +1,7 @@
-"""The runs that a store knows, and the rows of `runs` and `journal` that another writer removed.
+"""Find the runs of a store, and the rows of `runs` and `journal` that another writer removed.
 
-A row that is removed does not come back by itself: Delta keeps the transaction version of a run,
-and skips what is appended under it once more.
+No run writes a removed row again.  Delta keeps the transaction version of a run, and skips a second
+append under it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class KnownRuns:
         newest: the newest finished run, or None if none is finished.
         unfinished: the runs that are decided and not finished.
         last_seq: the number of the last decided run, or 0 if none was decided.
-        is_complete: whether `runs` has the row of each finished run.
+        is_complete: True if `runs` has the row of each finished run.
     """
 
     newest: Seen | None
@@ -44,7 +44,7 @@ class KnownRuns:
 def load_known_runs(store: Store) -> KnownRuns:
     """Return the runs of a store as they are now.
 
-    A decision without its row of `runs` is unfinished, unless the history of `runs` says that the
+    A decision without its row of `runs` is unfinished, unless the history of `runs` shows that the
     row was written.  The history is read only if there is such a decision.
     """
     newest, has_gap = newest_run(store)
@@ -59,7 +59,8 @@ def load_known_runs(store: Store) -> KnownRuns:
     return KnownRuns(newest, unfinished, last_seq, not has_gap and unfinished == decided)
 
 
-# Which rows of an earlier version a table lacks.  Spark has no set operations on maps (in `runs`).
+# The rows of an earlier version that a table lacks.  Spark has no set operations on maps (in
+# `runs`).
 _LACKED = {
     # The rows that `maintain` deleted are not put back.
     "journal": "{kept} EXCEPT ALL SELECT * FROM {0}",
@@ -90,7 +91,7 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
 
     A run is not found if neither these tables nor their histories name it.
     """
-    # The histories are read first, so that what is written meanwhile does not count as missing.
+    # The histories are read first, so that rows that are written meanwhile do not count as missing.
     decided_at, recorded_at = (_versions_by_run(store, table) for table in ("journal", "runs"))
     decided = run_rows(store, 0)
     names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in decided}

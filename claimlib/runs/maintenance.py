@@ -24,7 +24,7 @@ from claimlib.store.writer import to_compact
 
 COMMAND = "maintain"
 THROUGH = "deleted_through"
-"""The count with the number of the last run whose journal rows are deleted."""
+"""Name the count with the number of the last run whose journal rows are deleted."""
 SIZES = ("files_before", "bytes_before", "files_after", "bytes_after")
 ROWS_DELETED, COMPACTED = "rows_deleted", "files_compacted"
 FILES_REMOVED, BYTES_REMOVED = "files_removed", "bytes_removed"
@@ -66,7 +66,7 @@ def tidy(
         vacuum: delete old files.
         tell: called with a detail as each step begins.
 
-    Returns: the counts of what was done.
+    Returns: the counts of files and bytes.
     """
     note = f"{_NOTE} {run_seq}"
     counts: dict[str, int] = {}
@@ -149,7 +149,7 @@ def verify(store: Store, row: RunRow) -> None:
         )
 
 
-# ------------------------------------------------------------------- what was deleted
+# ------------------------------------------------------------------- the deleted part
 
 
 @dataclass(frozen=True, slots=True)

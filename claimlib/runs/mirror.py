@@ -1,13 +1,14 @@
-"""The decision of a snapshot or an import: the store becomes what its source said, by writing the
-differences only.
+"""Apply the decision of a snapshot or an import, so that the store equals its source.
 
-The decision names a landing: the rows of `pel_snapshots` and `entry_landing` that were read for it.
-New rows come from there; what is replaced, filled or removed stands in the journal, row by row, and
-changes only while it is as the decision saw it.  So what somebody appended after the decision is
-left alone, and what somebody else changed meanwhile is lost to this run: counted, and named.
+Only the differences are written.  The decision names its staged rows in `pel_snapshots` and
+`entry_landing`.  New rows come from there.  The journal has one row for each row that is replaced,
+filled or removed.  Such a row changes only while it is as the decision found it.
 
-Before anything is applied the landing is compared with what the decision says of it; afterwards the
-store is compared with what the decision says it will hold.
+So rows that another writer appended after the decision stay.  Rows that another writer changed
+since the decision are lost to this run.  They are counted and named.
+
+Before the run is applied, the staged rows are compared with the digests of the decision.  After it
+is applied, the store is compared with the digests of the decision.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
 
-# What of a row of a small table a snapshot or an import says, and as which column of the journal.
+# The columns of small tables that a snapshot or an import states, each with its journal column.
 SMALL_TABLES: Mapping[str, Mapping[str, str]] = {
     "groups": {
         "last_delivered_ms": "last_delivered_ms",
@@ -62,11 +63,11 @@ REMOVED_KINDS = {
     "streams": Kind.STREAM_REMOVED,
 }
 TABLES_WRITTEN = ("pending", "entries", *SMALL_TABLES)
-"""The tables that a run writes which mirrors a source, besides `journal` and `runs`."""
+"""List the tables that a run that mirrors a source writes, besides `journal` and `runs`."""
 CHANGED = (*TABLES_WRITTEN, "entry_landing", "pel_snapshots")
-"""The tables whose rows it changes or removes."""
+"""List the tables whose rows such a run changes or removes."""
 NEW = {"pending": "pending_new", "entries": "entries_new"}
-"""What the `run` row of a decision counts of rows that the store did not have."""
+"""Name the counts of the `run` row of a decision for rows that the store did not have."""
 
 
 def scope_of(row: RunRow) -> Scope:
@@ -88,7 +89,7 @@ def without_streams(rows: Relation, left: Relation | None) -> Relation:
     """Return rows without those of the streams that a run left as they were.
 
     Args:
-        left: journal rows with these streams; None if there are none.
+        left: journal rows with these streams.  None if there are none.
     """
     return rows if left is None else rows.lacking(left, "t.stream = s.stream")
 
@@ -98,16 +99,19 @@ def _bounds(store: Store, scope: Scope) -> IdBounds | None:
     return None if stream is None else IdBounds.of_buckets([store.bucket_of(stream)])
 
 
-# ------------------------------------------------------------------- the landing
+# ------------------------------------------------------------------- staged rows
 
 
 def staged_pending(store: Store, uuid: str) -> Relation:
-    """Return the pending entries of a landing."""
+    """Return the staged pending entries of a landing."""
     return store.relation("pel_snapshots").where(f"landing = {quote_text(uuid)}")
 
 
 def staged_entries(store: Store, uuid: str) -> Relation:
-    """Return the entries of a landing; there are none after its run is finished."""
+    """Return the staged entries of a landing.
+
+    There are none after its run is finished.
+    """
     return store.relation("entry_landing").where(f"landing = {quote_text(uuid)}")
 
 
@@ -122,8 +126,10 @@ def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
 def _digests(
     pending: Relation, entries: Relation, *, is_counted: str
 ) -> tuple[tuple[Digest, int], Digest]:
-    """Return the digest of pending rows with the number of those that meet a SQL condition, and the
-    digest of entries, by one query."""
+    """Return the digests of pending rows and of entries, by one query.
+
+    The first digest comes with the number of pending rows that meet a SQL condition.
+    """
     both = digest("pending", pending, f"count_if({is_counted}) AS n").sql(
         "SELECT 'pending' AS of, digest, n FROM {this} AS this"
         " UNION ALL SELECT 'entries' AS of, digest, 0L AS n FROM {entries} AS entries",
@@ -135,10 +141,10 @@ def _digests(
 
 
 def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
-    """Refuse to apply a landing that is not what the decision was made of.
+    """Raise VerificationError if the staged rows differ from those that the decision used.
 
     Raises:
-        VerificationError: naming what is missing, and how to go on.
+        VerificationError: the message names the tables that differ, and how to continue.
     """
     pending, entries = digests_of(store, staged.uuid)
     small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
@@ -166,14 +172,17 @@ def _rows(stated: Digest | int) -> int:
 
 
 def discard_landing(store: Store, uuid: str) -> None:
-    """Delete a landing that no decision will name."""
+    """Delete the staged rows of a landing that no decision will name."""
     for table in ("pel_snapshots", "entry_landing"):
         _delete_landing(store, table, uuid)
 
 
 def sweep_landing(store: Store, row: RunRow) -> None:
-    """Drop the entries staged for this and earlier finished runs; the PELs as read are kept as
-    history.  Who writes there at this moment is left in peace: the next run does it."""
+    """Delete the entries that were staged for this run and for earlier finished runs.
+
+    The staged pending entries stay as history.  If another process writes to the table now, the
+    next run deletes the entries.
+    """
     staged = store.relation("entry_landing").distinct("landing").collect()
     swept = _landings_done(store, row, {of_landing["landing"] for of_landing in staged})
     with suppress(CommitConflictError):  # the run itself is finished
@@ -182,7 +191,10 @@ def sweep_landing(store: Store, row: RunRow) -> None:
 
 
 def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
-    """Those of finished runs.  Usually there is only the run's own, and the journal is not read."""
+    """Return the landings of this run and of earlier finished runs.
+
+    Usually the run's own landing is the only one, and the journal is not read.
+    """
     own = set() if row.staged is None else {row.staged.uuid}
     if landings <= own:
         return landings
@@ -200,7 +212,7 @@ def _delete_landing(store: Store, table: str, uuid: str) -> None:
 
 
 def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
-    """Write the differences between a landing and the store."""
+    """Write the differences between the staged rows and the store."""
     concurrently(
         [
             partial(_pending, store, row, staged, decided),
@@ -209,8 +221,8 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
         ]
     )
     if not _is_pinned_entries(store, row):
-        # Of a table that was lost and made again since, what was read proves nothing.  Nobody sees
-        # the proofs before: the run is not finished.
+        # If the table was lost and created again since, the staged rows prove nothing.  No reader
+        # has used the proofs until now, because the run is not finished.
         _take_proofs_back(store, row)
 
 
@@ -221,7 +233,10 @@ def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 
 
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
-    """Entries of the streams that were read; a stored payload stays where only the id was read."""
+    """Write the entries of the streams that were read.
+
+    A stored payload stays if only the id of the entry was read.
+    """
     read = staged_entries(store, staged.uuid)
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
     changes = Changes(
@@ -243,8 +258,9 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 
 
 def _changed_entries(read: Relation, decided: Decided) -> Relation:
-    """Return one row per entry that is filled or removed, with the hash of the payload that was
-    found.
+    """Return one row per entry that is filled or removed.
+
+    Each has the hash of the payload that the decision found.
     """
     key = ", ".join(TABLES["entries"].key)
     return read.sql(
@@ -259,7 +275,7 @@ def _changed_entries(read: Relation, decided: Decided) -> Relation:
     )
 
 
-# Whether an entry still has the payload that the decision found.
+# The SQL condition that an entry still has the payload that the decision found.
 _HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=> s.from_payload"
 
 
@@ -275,7 +291,7 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
             *key, *(f"{said} AS {name}" for name, said in columns.items()), "true AS is_removed"
         )
         names = ", ".join((*key, *columns))
-        # A key may stand there twice.
+        # A key may occur twice among the removed rows.
         rows = removed.distinct().sql(
             f"SELECT {names}, is_removed FROM {{this}} AS this"
             f" UNION ALL SELECT {names}, false FROM {{new}} AS new",
@@ -297,18 +313,21 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 
 
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
-    """Return True if `entries` is the table that the run was decided from: what is made again by
-    the very statement that had made it has the same id.
+    """Return True if `entries` is the table that the run was decided from.
+
+    The id of the table is not sufficient, because a table has the same id if the same statement
+    creates it again.
     """
     return row.pins.is_same_table("entries", store) and row.run_seq > accepted_now(store).after
 
 
 def withdraw(store: Store, row: RunRow) -> None:
-    """Make a store safe in which a run that is given up may be half applied.
+    """Make a store safe after a run was abandoned, which may be half applied.
 
-    A row of `pending` may be there already and its entry not yet: so the proofs of all streams that
-    the run was for are taken back, and no run takes an entry of them for gone until the next
-    snapshot or import proves a range.  Appends of a driver that comes back late are skipped.
+    A row of `pending` may exist although its entry does not exist yet.  So the completeness ranges
+    of all streams of the run are invalidated.  Until the next snapshot or import proves a range, no
+    run treats an entry of these streams as deleted.  If a driver of the abandoned run resumes late,
+    its appends are skipped.
     """
     for table in TABLES_WRITTEN:
         append_once(store, table, store.relation(table).where("false"), row)
@@ -328,10 +347,12 @@ def _take_proofs_back(store: Store, row: RunRow) -> None:
 def verify(
     store: Store, row: RunRow, staged: Staged, decided: Decided
 ) -> tuple[claims.Outcome, dict[str, int]]:
-    """Read the store back: what was written, and what does not fit what the decision says.
+    """Compare the store with the decision.
+
+    Return the result for entries, and the counts of rows that were read, written, missing or extra.
 
     Raises:
-        VerificationError: a difference that no commit of somebody else explains.
+        VerificationError: a difference that no commit of another writer explains.
     """
     pending, entries = _in_scope(store, row, decided)
     (of_pending, written), of_entries = _digests(
@@ -380,7 +401,7 @@ def entries_in_scope(entries: Relation, streams: Relation, scope: Scope) -> Rela
     """Return the entries of streams that were read, or would have been read if they existed.
 
     Args:
-        streams: one row per stream that was read; its other columns are added to the rows.
+        streams: one row per stream that was read.  Its other columns are added to the rows.
     """
     read = streams.select("*", "true AS was_read")
     joined = entries.sql(
@@ -406,17 +427,17 @@ def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
 
 
 def _has_content(table: str) -> str:
-    """Return the SQL condition under which a stored row, `t`, has the content of a staged one,
-    `s`.
-    """
+    """Return the SQL condition that a stored row, `t`, has the content of a staged row, `s`."""
     if table == "entries":  # if only the id was read, any payload matches
         return "(s.fields IS NULL OR t.fields <=> s.fields)"
     return " AND ".join(f"t.{name} <=> s.{name}" for name in claims.STATE)
 
 
 def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
-    """Return True if somebody else's commit, or one that the history has no more, may explain a
-    difference."""
+    """Return True if a commit of another writer may explain a difference.
+
+    This is also so if the history no longer has all commits.
+    """
     commits, all_known = claims.commits_since(store, row, table)
     others = (
         commit

@@ -1,10 +1,10 @@
-"""A run from its key to its report: recover, begin, decide; then `rollforward`.
+"""Carry out a run from its key to its report: recover, begin, decide, and then `rollforward`.
 
-`run_seq` is a compare-and-set token: it is read first, then everything up to it is recovered, then
-the tables are pinned; whoever appends to the journal under a token that somebody else has used is
-refused or skipped by Delta.  Since a skipped append says nothing, the run reads its own row back:
-if another attempt's uuid stands there, that one has won, is rolled forward, and this run begins
-again.
+`run_seq` is a compare-and-set token.  First it is read, then all runs up to it are recovered, then
+the tables are pinned.  If another process has used the token, Delta refuses or skips the append to
+the journal.  Delta does not report a skipped append, so the run reads its own row back.  If the row
+has the uuid of another attempt, that attempt has won.  Then this run rolls the other one forward,
+and begins again.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ from claimlib.store.tables import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
-"""How the detail of a phase begins, of a run that writes nothing."""
+"""Begin the detail of a phase of a dry run, which writes nothing."""
 NOTHING_DECIDED = "nothing was decided, so the store is unchanged"
-"""The text on the state of the store if no decision was written."""
+"""State that no decision was written."""
 CLAIMS_SENT = (
     "the server may have some of the claims: the same command recognizes them, and continues"
 )
-"""The text on the state of the server if a writeback ended while it sent claims."""
+"""State what the server has if a writeback ended while it sent claims."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
-"""What decisions are made of: the tables that a run pins."""
+"""List the tables that a run pins.  Decisions read them."""
 
 
 _ONLY_COUNTS = "; its journal rows were deleted, so only its counts are shown"
@@ -90,10 +90,10 @@ def _unheard(detail: str) -> None:
 
 @dataclass(frozen=True)
 class Begun:
-    """What a decide function may build on: the run's number and the pinned versions.
+    """Hold what a decide function may use: the run's number and the pinned versions.
 
     Attributes:
-        tell_detail: shows people how large the decision is, or which step it is at.
+        tell_detail: shows the user the size of the decision, or its current step.
     """
 
     store: Store
@@ -108,14 +108,15 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a decide function gives: journal rows (without run_seq), and what the `run` row says.
+    """Hold the result of a decide function: journal rows without run_seq, and values for `run`.
 
     Attributes:
-        rows: any columns of the journal; those missing are null.
+        rows: any columns of the journal.  Missing columns are None.
         staged: what was staged for this decision.  None means nothing.
         source: the source that was read.  None means none.
-        server: which server process that was; null ids: none, or not known.
-        counts: what only the deciding process can count, for the run's report.
+        server: the server process that was read.  Its ids are None if there was none, or if they
+            are unknown.
+        counts: counts for the run's report that only the deciding process knows.
     """
 
     rows: Relation
@@ -142,24 +143,25 @@ def run(
 
     Args:
         command: with `run_id` the key of the run.
-        request: the request, as JSON values; kept with the run.
-        decide: called with pinned versions, gives the journal rows; may be called again.
+        request: the request, as JSON values.  It is stored with the run.
+        decide: called with pinned versions, returns the journal rows.  It may be called again.
         run_id: the caller's name for this run.  None means that one is generated.
-        now_ms: the instant that the caller gave, if any; a part of the request.
-        progress: told each phase as it begins, with a detail to show, and again with each new one.
+        now_ms: the time that the caller gave, if any.  It is a part of the request.
+        progress: called as each phase begins, with a detail to show, and again with each new
+            detail.
 
-    Returns: the run's row of `runs`, of this call or, with a key that was used before, of the
-    earlier.
+    Returns: the run's row of `runs`.  If the key was used before, it is the row of the earlier
+    call.
 
     Raises:
         RequestError: `run_id` is empty.
         RunKeyConflictError: the key was used before, for another request.
-        RunAbandonedError: the run with this key was given up.
+        RunAbandonedError: the run with this key was abandoned.
         StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
-        LostRaceError: other runs got in between again and again.
-        ConfigError: Spark may read less than there is.
+        LostRaceError: other runs were decided first again and again.
+        ConfigError: Spark may read less than the tables contain.
         StorageError: this user may not write to the store's folder.
-        SchemaError: a table that runs change is append-only; or one has gone back, see `_pins`.
+        SchemaError: a table that runs change is append-only, or was replaced (see `_pins`).
     """
     check_session(store)
     check_folder(store)
@@ -186,7 +188,7 @@ def _run(
     tell: Progress,
     may_be_repeat: bool,
 ) -> FinishedRun:
-    """Run one command under the lock of its store, once; see `run`.
+    """Run one command under the lock of its store, once, as in `run`.
 
     Args:
         text: the request in JSON.
@@ -216,7 +218,7 @@ def _run(
         try:
             decision = decide(begun)
         except VersionExpiredError as error:
-            # A table had not been written to for longer than versions are kept, and now it was.
+            # No writer had changed a table for longer than versions are kept, and now one did.
             lost_to = f"a writer of {error.table}"
             continue
         except ForeignRunSeqError:
@@ -255,15 +257,15 @@ def unfinished_error(run: RunRow) -> UnfinishedRunError:
 
 
 def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
-    """Return the versions of some tables at one moment, and the runs that were decided and not
-    finished then.
+    """Return the versions of some tables at one moment, and the runs that were unfinished then.
 
-    Who looks for unfinished runs and pins afterwards may pin what a run that was decided in between
-    has half applied; so the tables `runs` and `journal` must not have changed by then.
+    Unfinished runs are found first, and the tables are pinned afterwards.  A run that is decided in
+    between may be half applied in the pinned versions.  So this is repeated until the tables `runs`
+    and `journal` have not changed meanwhile.
 
     Raises:
         LostRaceError: runs were decided meanwhile, again and again.
-        ConfigError: Spark may read less than there is.
+        ConfigError: Spark may read less than the tables contain.
         SchemaError: see `_pins`.
     """
     if tables:
@@ -284,16 +286,18 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
 
 
 def _said_at(store: Store) -> list[int]:
-    """Return the versions of the tables that `load_known_runs` reads: as a rule they cost less than
-    reading them again."""
+    """Return the versions of the tables that `load_known_runs` reads.
+
+    Usually this costs less than to read the tables again.
+    """
     return [store.version(table) for table in ("runs", "journal")]
 
 
 def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
-    """`Store.pin`, of tables that have not gone back.
+    """Pin tables, and check that none of them was replaced.
 
     Raises:
-        SchemaError: one of them has.
+        SchemaError: one of them was replaced.
     """
     pins = store.pin(tables)
     check_not_gone_back(store, pins.versions, known.seen)
@@ -304,7 +308,7 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     """Pin tables for a dry run, which decides and writes nothing.
 
     Raises:
-        UnfinishedRunError: a run is unfinished; the message names the command that finishes it.
+        UnfinishedRunError: a run is unfinished.  The message names the command that finishes it.
         LostRaceError, ConfigError, SchemaError: see `pinned`.
     """
     tell = progress or silent
@@ -320,7 +324,10 @@ def _detail_told(tell: Progress, run_name: str) -> Callable[[str], None]:
 
 
 def _recover(store: Store, tell: Progress) -> KnownRuns:
-    """Finish what is decided and not yet applied; what the runs were before that."""
+    """Finish the runs that are decided and not finished.
+
+    Return the known runs from before that.
+    """
     tell(Phase.RECOVER, "")
     known = load_known_runs(store)
     if not known.is_complete:
@@ -335,8 +342,9 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
 
 
 def _request_text(request: Mapping[str, object]) -> str:
-    """Return the request in JSON; a glob of bytes that are not UTF-8 is written in ASCII
-    throughout.
+    """Return the request in JSON.
+
+    A request with bytes that are not UTF-8 is written in ASCII only.
     """
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
     return text if is_utf8(text) else json.dumps(request, sort_keys=True)
@@ -385,11 +393,11 @@ def _run_row(
 
 
 def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
-    """The decision: one append.
+    """Append a decision to the journal, and return the decision that the journal has.
 
-    Whether it was let through, only reading back tells: the result is what stands in the journal
-    under this run_seq, ours or that of the run that won, or None if nothing does, because rows that
-    the journal had under this number or a later one were removed.
+    Delta may skip the append, so the journal is read back.  The result has this run_seq.  It is the
+    decision of this run, or of the run that won.  It is None if the journal has none.  Then rows of
+    this number or of a later one were removed from the journal.
     """
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))

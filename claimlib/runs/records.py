@@ -1,4 +1,4 @@
-"""What follows from a run besides `pending`: tombstones, and the small tables."""
+"""Write the tombstones of a run, and its changes of the small tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from claimlib.store.threads import concurrently
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
-# What makes a consumer active: it got an entry, if only for a moment.
+# A consumer is active if it got an entry, even for a moment.
 _GOT = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
 WRITTEN_FOR = {
     "tombstones": (Kind.DELETED, Kind.RETURNED, Kind.WITHDRAWN),
@@ -28,12 +28,14 @@ WRITTEN_FOR = {
     "cursors": (Kind.CURSOR, Kind.CURSOR_RESTORED),
     "groups": (Kind.LASTID, Kind.GROUP_RESTORED),
 }
-"""For which kinds of journal rows a run that claims writes a table here."""
+"""Map each table to the kinds of journal rows for which a run that claims writes it here."""
 
 
 def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict[str, int]:
-    """Write the tombstones of a run's purges, the consumers that it saw or retired, the cursors and
-    the groups' last delivered ids.  Returns what of it the run's report counts."""
+    """Write the tombstones, consumers, cursors and last delivered ids of groups of a run.
+
+    The consumers are those that the run saw or retired.  Return the counts for the run's report.
+    """
     writers: dict[str, Callable[[], None]] = {
         "tombstones": partial(_tombstones, store, row, decided, outcome),
         "cursors": partial(_cursors, store, row, decided),
@@ -47,7 +49,7 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
 
 
 def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
-    """Where the next page begins, for cursors that have a name."""
+    """Write where the next page begins, for cursors that have a name."""
     placed = decided.rows(*WRITTEN_FOR["cursors"]).where("cursor_name IS NOT NULL").reused()
     if placed.is_empty():
         return
@@ -92,11 +94,11 @@ def _not_lost(rows: Relation, outcome: Outcome) -> Relation:
 
 def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     """Append tombstones of deleted entries, and remove those of entries that an undo returned."""
-    # An acknowledgement and a claim by force leave no tombstone.
+    # An acknowledgement and a forced claim leave no tombstone.
     has_one = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
     rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_one)
     returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
-    if not returned.is_empty():  # then nothing is deleted: an undo of a run either gives or takes
+    if not returned.is_empty():  # no entry is deleted, because an undo either returns or deletes
         of_undone = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")
         removal = _by_key("tombstones", of_undone, row, {}, is_removed="true")
         apply_changes(store, removal, row)
@@ -117,11 +119,14 @@ def _undone_seq(row: RunRow) -> int:
 
 
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
-    """The caller was seen (its `consumer` rows), and was active where it got an entry; a retired
-    one is gone, unless it got entries after the decision: they are not to be without an owner that
-    anybody knows."""
+    """Write the seen and active times of consumers, and delete retired consumers.
+
+    The seen time comes from `consumer` rows.  A consumer is active in a group if it got an entry
+    there.  A retired consumer stays if it got entries after the decision, so that these entries
+    have a known owner.
+    """
     key = ", ".join(TABLES["consumers"].key)
-    # What was lost is an entry's row: the caller's own rows have no id and stay.
+    # Only rows of entries are lost.  The caller's own rows have no id, so they stay.
     seen = _not_lost(decided.rows(Kind.CONSUMER, *_GOT), outcome).sql(
         f"SELECT {key}, max(seen_time_ms) AS seen_time_ms, max(active_time_ms) AS active_time_ms"
         f" FROM {{this}} AS this GROUP BY {key}"
@@ -172,8 +177,9 @@ def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
 
 
 def _retired(store: Store, decided: Decided) -> int:
-    """Return how many of the retired consumers are gone: `consumers` may never have known one that
-    owns something.
+    """Return the number of retired consumers that `consumers` does not have any more.
+
+    Consumers that own pending entries do not count, because `consumers` may never have had them.
     """
     retired = decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key)
     unknown = lacking("consumers", retired, store.relation("consumers").reused())

@@ -1,4 +1,4 @@
-"""Show the parameters of a request, and how two requests differ, to people."""
+"""Show the parameters of a request, and how two requests differ, to users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parameter_text(name: str, value: object) -> str:
 def differences(earlier: Mapping[str, object], now: Mapping[str, object]) -> str:
     """Return how a request differs from an earlier one, or an empty text if it does not.
 
-    A parameter that is missing equals one that is null.
+    A missing parameter equals one that is None.
     """
     old, new = dict(_leaves(earlier)), dict(_leaves(now))
     changed = [path for path in dict.fromkeys((*old, *new)) if old.get(path) != new.get(path)]
@@ -39,8 +39,10 @@ Path = tuple[str, ...]
 
 
 def _leaves(values: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield the values of a request with the names that lead to them; a part of a list has its
-    number from 1 as its name."""
+    """Yield the values of a request with the names that lead to them.
+
+    The name of an item of a list is its number, from 1.
+    """
     for name, value in values.items():
         parts = value
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):

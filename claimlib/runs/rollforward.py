@@ -1,7 +1,8 @@
-"""From a decision to a finished run: apply, verify, record, finish.
+"""Finish a decided run: apply, verify, record, finish.
 
-Everything here follows from journal rows (and the landing that they name), so it does not matter
-who does it, when, or how often: the run itself, the next run after a crash, or two of them at once.
+Each step follows from journal rows and from the staged rows that they name.  So the run itself can
+do the steps, or the next run after a crash, or two runs at once.  The time and the number of
+repeats do not matter.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
 CHANGED = ("pending", *(table for table in records.WRITTEN_FOR if table != "tombstones"))
-"""The tables of which a run that claims may change rows; to the others it only adds some."""
+"""List the tables in which a run that claims may change rows.  To the others it only adds rows."""
 ABANDONED = "abandoned"
-"""What the report of a run counts (1) that was given up."""
+"""Name the count that is 1 in the report of an abandoned run."""
 NOT_ABANDONED = f"counts['{ABANDONED}'] IS NULL"
-"""As SQL: true for rows of `runs` whose run was not abandoned."""
+"""Hold the SQL condition for rows of `runs` whose run was not abandoned."""
 
 
 class Phase(StrEnum):
@@ -62,21 +63,26 @@ class Phase(StrEnum):
 
 
 Progress = Callable[[Phase, str], None]
-"""A function that is called as each phase begins, and again with each new detail.  The detail is
-empty if there is none."""
+"""Type a function that is called as each phase begins, and again with each new detail.
+
+The detail is empty if there is none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A finished run: its row of `runs`.
+    """Hold the row of `runs` of a finished run.
 
     Attributes:
-        phase_ms: how long each phase took, in ms, in the processes that decided and finished it.
-        began_ms, ended_ms: when, by the clock of the process that decided it and of that which
-            finished it, ms since the epoch.  None means unknown.
-        engine: the engine that finished it, `spark` or `embedded`; None if an earlier version of
+        phase_ms: the duration of each phase, in ms, in the processes that decided and finished it.
+        began_ms: the time of its begin, ms since the epoch, by the clock of the process that
+            decided it.  None means unknown.
+        ended_ms: the time of its end, ms since the epoch, by the clock of the process that finished
+            it.  None means unknown.
+        engine: the engine that finished it, `spark` or `embedded`.  None if an earlier version of
             claimlib finished it.
-        is_repeat: whether an earlier call with the same key had done it; it is no column of `runs`.
+        is_repeat: True if an earlier call with the same key had done it.  It is no column of
+            `runs`.
     """
 
     run_seq: int
@@ -100,12 +106,12 @@ class FinishedRun:
 
     @property
     def key(self) -> str:
-        """The run as people name it."""
+        """Return the name of the run in messages."""
         return f"{self.command}:{self.run_id}"
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the run was given up."""
+        """Return True if the run was abandoned."""
         return bool(self.counts.get(ABANDONED))
 
     @classmethod
@@ -115,28 +121,32 @@ class FinishedRun:
 
 
 def wall_ms() -> int:
-    """Return the clock of this process, ms since the epoch: it says when a run was done, and
-    decides nothing.
+    """Return the time by the clock of this process, ms since the epoch.
+
+    It shows when a run was done.  No decision depends on it.
     """
     return time.time_ns() // 1_000_000
 
 
 @dataclass
 class Clock:
-    """How long each phase of a run took in this process; told to the caller as it begins."""
+    """Measure how long each phase of a run takes in this process.
+
+    The caller is notified as each phase begins.
+    """
 
     tell: Progress
     phase_ms: dict[str, int] = field(default_factory=dict)
     _running: tuple[Phase, float] | None = None
 
     def enter(self, phase: Phase, detail: str) -> None:
-        """A phase begins, and the one before it ends."""
+        """Begin a phase, and end the one before it."""
         self.stop()
         self._running = (phase, time.monotonic())
         self.tell(phase, detail)
 
     def stop(self) -> None:
-        """The phase ends."""
+        """End the phase."""
         if self._running is not None:
             phase, since = self._running
             self.phase_ms[phase] = round((time.monotonic() - since) * 1000)
@@ -153,7 +163,10 @@ def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
 
 
 def find_finished_ids(store: Store, run_id: str) -> list[FinishedRun]:
-    """Return the finished runs with this run id, in order: at most one of each command."""
+    """Return the finished runs with this run id, in order.
+
+    There is at most one of each command.
+    """
     rows = find(store, "runs", Condition("run_id", run_id))
     return sorted(map(FinishedRun.of, rows), key=lambda run: run.run_seq)
 
@@ -163,7 +176,7 @@ def _first(rows: Sequence[Mapping[str, Any]]) -> FinishedRun | None:
 
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> FinishedRun:
-    """Bring a decided run to its end, from whatever state it was left in."""
+    """Finish a decided run from any state in which an earlier process left it."""
     finished = find_finished_seq(store, row.run_seq)
     if finished is not None:
         return finished
@@ -171,12 +184,15 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> FinishedRun:
 
 
 def carry_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
-    """`roll_forward` of a run that was not finished a moment ago; the clock of who has decided it
-    knows how long that took."""
+    """Finish a decided run that was not finished a moment ago.
+
+    Args:
+        clock: has the durations of the earlier phases, if this process decided the run.
+    """
     try:
         return _carried_out(store, decided, clock)
     except VerificationError:
-        # Somebody else may have finished it meanwhile, and deleted what it had staged.
+        # Another process may have finished it meanwhile, and deleted its staged rows.
         finished = find_finished_seq(store, decided.row.run_seq)
         if finished is None:
             raise
@@ -222,7 +238,7 @@ def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
 
 
 def _to_write(decided: Decided) -> int:
-    """Return how many rows of `pending` and `entries` the run is to write, change or remove."""
+    """Return the number of rows of `pending` and `entries` that the run is to write or remove."""
     new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
     return new + decided.of(*TOUCHING, *ADDED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 
@@ -236,8 +252,11 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
 
 
 def give_up(store: Store, row: RunRow) -> FinishedRun:
-    """End a decided run of a snapshot or an import as it stands: its row of `runs` counts it as
-    abandoned, nothing more of it is applied, and the proofs of its streams are taken back."""
+    """Abandon a decided run of a snapshot or an import.
+
+    Nothing more of it is applied.  Its row of `runs` counts it as abandoned.  The completeness
+    ranges of its streams are invalidated.
+    """
     clock = Clock(lambda _phase, _detail: None)
     mirror.withdraw(store, row)
     return _finish(store, row, {ABANDONED: 1}, mirror.TABLES_WRITTEN, clock, {})
@@ -255,15 +274,15 @@ def _finish(
     clock: Clock,
     known: Mapping[str, int],
 ) -> FinishedRun:
-    """Write the run's row of `runs`, once; then sweep what it had staged.
+    """Write the run's row of `runs` once, and then delete its staged entries.
 
-    What the run has not written it leaves at the version that it pinned.
+    The output version of a table that the run has not written is the version that it pinned.
 
     Args:
-        known: the versions of tables right after the run, where they have been looked up.
+        known: the versions of tables right after the run, if they were looked up.
 
     Raises:
-        SchemaError: a table on which proofs rest was replaced since the run was decided.
+        SchemaError: a table that proofs depend on was replaced since the run was decided.
         MissingRowsError: another writer has deleted the row.
     """
     check_not_gone_back(store, store.pin(PROVING).versions, [row.seen])
