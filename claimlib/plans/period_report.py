@@ -10,8 +10,9 @@ COUNTS = ("claimed", "deleted", "acked", "lost", "refused")
 
 
 def totals(runs: Relation) -> Relation:
-    """Return one row: the number of `runs`, the first and the last of their numbers, and the sums
-    of `COUNTS`.
+    """Return one row with sums over runs.
+
+    Columns: the number of `runs`, the first and the last run number, and the sums of `COUNTS`.
 
     Args:
         runs: rows of the table.
