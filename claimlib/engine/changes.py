@@ -30,13 +30,12 @@ class Changes:
         is_removed: the SQL condition on `s` that the row is removed.
         may_repeat: True if `rows` may have several rows of one key.  At most one of them `is_due`.
         number_of_rows: the number of rows in `rows`, if the way of writing depends on it.
-        new: rows that are added unless the table has their key.  Columns that they lack are null.
+        new: rows that are added unless the table has their key.  Columns that they lack are None.
             None if no row is added.
         near: a SQL condition on `t`, with literals only, that all changed rows meet.
         new_near: the bounds of the new rows.  None means anywhere.
-        since_pin: True if a new row may have existed when the run was decided, so that its owner
-            may have removed it since.  Then a row that the table had at the pinned version is not
-            new either.
+        since_pin: True if a new row may have existed when the run was decided.  Its owner may have
+            removed it since.  So a row that the table had at the pinned version is not new either.
         buckets: the buckets in which rows are changed.  None means any bucket, or that the table
             has no buckets.
     """

@@ -293,11 +293,11 @@ class Relation:
     def made_by(self, column: str) -> Relation:
         """Return the rows, and state that they can be computed one partition at a time.
 
-        The rows with one value of the column depend only on rows with the same value in tables that
-        the column partitions, and on any rows of other tables.
+        The rows with one value of the column depend on tables that the column partitions, and on
+        other tables.  Of the partitioned tables they depend only on rows with the same value.
 
         Args:
-            column: the partition column, which is null in no row.
+            column: the partition column, which is None in no row.
         """
         return Relation(self.engine, Query(_ALL_ROWS, {"this": self.node}, made_by=column))
 
@@ -346,8 +346,8 @@ class Relation:
     def few(self, most: int) -> pa.Table | None:
         """Compute the rows, or return None if they are more than `most`.
 
-        Also return None if the engine should write the rows where it computes them, because it
-        computes them from too many rows.
+        Also return None if the rows come from too many rows.  The engine should then write the rows
+        where it computes them.
         """
         return self.engine.few(self.node, most)
 
@@ -446,7 +446,7 @@ def union_all(parts: Sequence[Relation]) -> Relation:
 def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relation:
     """Return the rows of all parts with the columns of `types`.
 
-    A column that a part lacks is null.
+    A column that a part lacks is None.
 
     Args:
         parts: at least one part.  Columns that `types` does not name are omitted.

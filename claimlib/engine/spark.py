@@ -55,8 +55,8 @@ class SparkEngine:
     """Execute relations in a Spark session.
 
     A result that comes to this process anyway is computed in this process, without Spark, if
-    possible.  This process can compute rows from rows in memory, from tables in a local folder, and
-    from tables elsewhere that have few rows.  A version of such a table elsewhere is fetched once.
+    possible.  This process can read rows in memory, tables in a local folder, and tables elsewhere
+    that have few rows.  A version of such a table elsewhere is fetched once.
 
     Args:
         tables: the store whose tables the relations read.  None if they read frames only.

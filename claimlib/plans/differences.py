@@ -8,14 +8,15 @@ table.  A difference of `pending` is one of
     removed    the store has it and the source does not
 
 For entries, `filled` takes the place of `replaced`.  A `filled` entry has a payload that the store
-lacks, or another payload.  The journal names rows that are replaced, filled or removed, with the
-values that the store had.  It does not name new rows, because the staged rows have them.
+lacks, or another payload.  The journal has the rows that are replaced, filled or removed, with the
+values that the store had.  It does not have new rows, because the staged rows include them.
 
 A removed row is EXPLAINED if the source shows why it is gone.  For `pending`, its group still
 exists and has delivered up to the last removed row, so consumers have acknowledged these rows.  For
-an entry, its stream still exists and has generated ids up to the last removed one, so these entries
-were deleted or trimmed.  The removal is not explained if the stream or the group is gone, or if
-another stream has replaced the stream (`semantics.stream_life`).
+an entry, its stream still exists and has generated ids up to the last removed one.  So these
+entries were deleted or trimmed.  The removal is not explained if the stream or the group no longer
+exists.  It is not explained either if another stream has replaced the stream
+(`semantics.stream_life`).
 """
 
 from __future__ import annotations

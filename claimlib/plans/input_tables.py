@@ -142,8 +142,8 @@ _Parts = Mapping[str, Sequence[_Column]]
 def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
     """Return a given table with the columns of a store: one row per given row.
 
-    Columns: those of `PARTS[table]`, null if a value is missing or cannot be used.
-    `fault_column` is the column that is wrong, and `fault` the reason.  Both are null if the row is
+    Columns: those of `PARTS[table]`, None if a value is missing or cannot be used.
+    `fault_column` is the column that is wrong, and `fault` the reason.  Both are None if the row is
     sound.
     `shown` is the key of the row as it was given, in JSON.
 
@@ -206,7 +206,7 @@ def faults(tables: Mapping[str, Relation]) -> Relation:
     """Return one row per (table, fault_column, fault) of `conformed` tables.
 
     `rows` is the number of given rows.  `times` has one element per column of times, with its
-    `name`.  Its `low` and `high` are the extreme times above 0, or null if there is none.  The
+    `name`.  Its `low` and `high` are the extreme times above 0, or None if there is none.  The
     sound rows of a table are counted in a row without a fault.  Each table is read once.
     """
     return union_all(

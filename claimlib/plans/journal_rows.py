@@ -14,8 +14,10 @@ UPDATED = (Kind.CLAIMED, Kind.MOVED, Kind.RESTORED)
 REMOVED = (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN)
 ADDED = (Kind.FORCED, Kind.RETURNED)
 CHANGED = (*UPDATED, *REMOVED, *ADDED)
-"""The kinds of journal rows that state how a run changed a pending entry.  A snapshot and an import
-have kinds of their own."""
+"""The kinds of journal rows that state how a run changed a pending entry.
+
+A snapshot and an import have other kinds.
+"""
 PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 """The columns that place a row about a group: its names, their keys and its bucket."""
 

@@ -26,9 +26,9 @@ def counted(pending: Relation, windows: Relation) -> Relation:
 
     Args:
         pending: rows of pending, limited to the files that the windows overlap.
-        windows: one row per page: stream, consumer_group, start_ms, start_seq, page_rows; `base_ms`
-            and `last_ms`, the window; `bin_ms`, the width of a bin; `far_ms`.  Ids from the start
-            up to `base_ms` are in bin 0.  Ids after `far_ms` are in bin `BINS`.
+        windows: one row per page: stream, consumer_group, start_ms, start_seq, page_rows, and the
+            window.  The window is `base_ms`, `last_ms`, `far_ms` and `bin_ms`, the width of a bin.
+            Ids from the start up to `base_ms` are in bin 0.  Ids after `far_ms` are in bin `BINS`.
     """
     id_ms, base_ms, far_ms = map(unsigned_sql, ("id_ms", "base_ms", "far_ms"))
     # Only ids between the two are subtracted, because other differences could exceed 64 bits.

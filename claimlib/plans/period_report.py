@@ -25,8 +25,8 @@ def totals(runs: Relation) -> Relation:
 def by_run(claims: Relation, swept: Relation) -> Relation:
     """Return one row per run: run_seq, `pending` and `claimed_again`.
 
-    `pending` is the number of pending entries in the groups that the run swept as a whole, before
-    the run; None if it swept none.  `claimed_again` is the number of entries that an earlier run of
+    `pending` is the number of pending entries before the run, in the groups that it swept as a
+    whole.  None if it swept none.  `claimed_again` is the number of entries that an earlier run of
     the period had claimed, too.
 
     Args:

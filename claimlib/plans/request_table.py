@@ -105,7 +105,7 @@ class RequestTable:
         """Return a request table with all columns in their types, `said` and `unusable`.
 
         `said` names the row in messages.  `unusable` has the names of the columns whose values
-        cannot be used, separated by commas.  A value that cannot be converted to its type is null.
+        cannot be used, separated by commas.  A value that cannot be converted to its type is None.
 
         Raises:
             RequestError: a column is missing, or has a type that does not fit.

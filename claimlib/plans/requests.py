@@ -140,7 +140,7 @@ def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
     """Return the rows of `groups` with the values of the first rule whose globs match.
 
     There is one row per (stream, consumer_group).  Added are `REQUEST_COLUMNS`, `ASSIGNMENT` and
-    `request`, the number of the rule (from 1).  They are null if no rule matches.
+    `request`, the number of the rule (from 1).  They are None if no rule matches.
     """
     cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
     chosen = groups.select("*", f"CASE {cases} END AS request")
@@ -172,8 +172,8 @@ def _literal(value: object, type_: str) -> str:
 def by_table(groups: Relation, table: Relation) -> Relation:
     """Return the rows of `groups` and of a request table, one per (stream, consumer_group).
 
-    A row has the columns of both, and `ASSIGNMENT` (null).  The columns of a table that lacks the
-    group are null.
+    A row has the columns of both, and `ASSIGNMENT` (None).  The columns of a table that lacks the
+    group are None.
     """
     joined = groups.sql(
         f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
@@ -223,8 +223,8 @@ _UNSOUND = ("repeated_in", "ahead_in")
 def _unsound(table: str, run_seq: int) -> str:
     """Return SQL for the columns `repeated_in` and `ahead_in` of one table.
 
-    They have the table's name if it has the key of a group of rows twice, or a row of a later run.
-    Otherwise they are null.
+    The first has the table's name if the table has the key of a group of rows twice.  The second
+    has it if the table has a row of a later run.  Otherwise they are null.
     """
     conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}L")
     return ", ".join(
@@ -286,11 +286,12 @@ def instant(now_ms: int | None) -> str:
 def standing(requests: Relation, now_ms: int | None) -> Relation:
     """Return one row per (stream, consumer_group) that is known or requested.
 
-    A row has the columns of the request (null if there is none, see `IS_REQUESTED`), `now_ms`, what
-    the rules derive from the request (`equal_counts`, `raise_by`, `park_above`), and the columns of
-    `known_groups` (`in_groups` is null if the group is not known).  `now_ms` is the given time or
-    the group's snapshot time, and null if there is neither.  A negative min_idle_ms counts as 0, as
-    on the server.
+    A row has the columns of the request, `now_ms`, and the columns of `known_groups`.  It also has
+    `equal_counts`, `raise_by` and `park_above`, which the rules derive from the request.
+
+    The columns of the request are None if there is none, see `IS_REQUESTED`.  `now_ms` is the given
+    time or the group's snapshot time, and None if there is neither.  `in_groups` is None if the
+    group is not known.  A negative min_idle_ms counts as 0, as on the server.
     """
     return requests.select(
         *(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name != "min_idle_ms"),

@@ -43,8 +43,8 @@ def facts(
 ) -> Relation:
     """Return one row per fact: stream, consumer_group, fact, reason, idle_ms, delivery_count.
 
-    `fact` is `before` or `after` for a pending entry, the kind for a journal row, and `group` for a
-    row of the table groups.
+    `fact` is `before` or `after` for a pending entry, and the kind for a journal row.  It is
+    `group` for a row of the table groups.
 
     Args:
         changes: the run's journal rows of `CHANGES` kinds that were applied.

@@ -23,7 +23,7 @@ JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 DECIDED = "decided"
 """The count of the entries of the run that is written back."""
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
-"""The counts of retired consumers that are gone on the server, and that still exist there."""
+"""The counts of retired consumers that no longer exist on the server, and that still do."""
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
     *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),

@@ -1,7 +1,7 @@
 """State the pending entries with their owners, idle times and delivery counts, as XPENDING does.
 
-Three results use the same description of the pending entries (`idle_entries`): the rows of a range,
-the summary of a group, and the overview of all groups.  They only read.
+Three results use one description of the pending entries (`idle_entries`).  They are the rows of a
+range, the summary of a group, and the overview of all groups.  They only read.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def overview(
         by_owner: `owners`.
         changed: `server_view.number_by_group`.  None if the store mirrors no server.
         shows_server: True if the entries are those of the server's view.  Then the activity of
-            consumers is not known in groups that runs have changed since, because the table has it
-            as of the last run.
+            consumers is unknown in groups that runs have changed since.  The reason is that the
+            table has it as of the last run.
     """
     is_owner = "consumer IS NOT NULL"
     # The row of entries without an owner is null, because `false AND null` would be a known false.

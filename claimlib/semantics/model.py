@@ -28,7 +28,7 @@ SCAN_BUDGET_FACTOR = 10
 class IdleRule(StrEnum):
     """State if an entry is claimed when its idle time equals min-idle exactly.
 
-    DOCUMENTED: not claimed, as the command documents say ("pending for more than").
+    DOCUMENTED: not claimed, as in the documents of the command ("pending for more than").
     SERVER: claimed, as every server does.
 
     Examples:
@@ -197,7 +197,7 @@ class RemovalLimits:
     Attributes:
         allow_empty: True if a source without rows may empty a store that has rows.
         max_removed_share: the largest share (0 to 1) of a stream's rows in the store that may be
-            removed without the source explaining it (see `plans.differences`).  It limits the rows
+            removed without explanation by the source, see `plans.differences`.  It limits the rows
             of `pending` and of `entries`, and also those of all streams together.  1 means no
             limit.
 

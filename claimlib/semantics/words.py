@@ -114,9 +114,9 @@ def xautoclaim(
 ) -> tuple[Keyspace, list[Reply]]:
     """Execute an XAUTOCLAIM at `now_ms`.
 
-    The words are `XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]`.  The
-    order of the checks is: the number of words, min-idle, start, options from left to right, and
-    last that the key and the group exist.
+    The words are `XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]`.  They
+    are checked in this order: the number of words, min-idle, start, options from left to right.
+    The last check is that the key and the group exist.
 
     Returns:
         The keyspace afterwards, and the reply: cursor, claimed entries (ids only with JUSTID),
@@ -194,9 +194,9 @@ def xclaim(
 ) -> tuple[Keyspace, list[Reply]]:
     """Execute an XCLAIM at `now_ms`.
 
-    The words are `XCLAIM key group consumer min-idle-time id [id …] [option …]`.  The order of the
-    checks is: the number of words, that the key and the group exist, min-idle, ids up to the first
-    word that is not an id, and options from left to right.
+    The words are `XCLAIM key group consumer min-idle-time id [id …] [option …]`.  The first checks
+    are the number of words, and that the key and the group exist.  Then the words are checked in
+    this order: min-idle, ids up to the first word that is not an id, options from left to right.
 
     Returns:
         The keyspace afterwards, and the reply: claimed entries in the order of the words (ids only
@@ -216,7 +216,7 @@ def xclaim(
 
 
 def parse_xclaim(words: Sequence[bytes]) -> ClaimRequest:
-    """Return the request of an XCLAIM; key and group are its second and third word.
+    """Return the request of an XCLAIM, whose second and third words are key and group.
 
     Raises:
         ReplyError: the server's error.
@@ -280,9 +280,9 @@ def _parse_claim_value(option: bytes, value: bytes) -> dict[str, Any]:
 def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Reply]:
     """Execute an XPENDING at `now_ms`.
 
-    The words are `XPENDING key group [[IDLE min-idle] start end count [consumer]]`.  The order of
-    the checks is: the number of words, IDLE, count, start, end, and last that the key and the group
-    exist.
+    The words are `XPENDING key group [[IDLE min-idle] start end count [consumer]]`.  They are
+    checked in this order: the number of words, IDLE, count, start, end.  The last check is that the
+    key and the group exist.
 
     Returns:
         The summary (number, smallest id, largest id, consumers), or the rows of the range.
@@ -362,7 +362,7 @@ def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
 
 
 def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
-    """Return the ids of an XACK; key and group are its second and third word.
+    """Return the ids of an XACK, whose second and third words are key and group.
 
     Raises:
         ReplyError: the server's error.
