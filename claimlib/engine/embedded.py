@@ -60,7 +60,7 @@ ROW_GROUPS_PER_FILE = 2
 _NUMBERS = count()
 """Numbers for the names of kept tables, which are different within a process."""
 _TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
-"""The types of the columns of statements, by what they depend on."""
+"""The types of the columns of statements, by the keys of `EmbeddedEngine.types_of`."""
 _TYPES_MAX = 4096
 _LACKS_A_FILE = "No files found that match the pattern"
 _IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")

@@ -260,7 +260,7 @@ None if no ids were read.  The smallest id is 0-0 if the stream is empty, and No
 
 
 def with_known_absence(stored: Relation) -> Relation:
-    """Return stored entries with `absence_is_known` besides their `BOUNDS`.
+    """Return stored entries that have `BOUNDS` with the column `absence_is_known`.
 
     It is true if an entry that was not read cannot exist in the source.  Only a part of a stream is
     read.  An entry outside this part may still exist.
@@ -350,7 +350,7 @@ def _sums(changed: str) -> str:
             max(stored_run_seq) AS last_run_seq, {_DIGEST} AS after"""
 
 
-# ------------------------------------------------------------------- what nothing explains
+# ------------------------------------------------------------------- unexplained removals
 
 
 def unexplained_pending(removed: Relation, groups: Relation) -> Relation:

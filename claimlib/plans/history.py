@@ -12,7 +12,7 @@ EVENTS = (
     *_CHANGED,
     *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
 )
-"""The kinds of journal rows that state what a run changed or found of a pending entry."""
+"""The kinds of journal rows that state how a run changed or found a pending entry."""
 # Of these kinds, `at_ms` is the time of the tombstone.
 _AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"

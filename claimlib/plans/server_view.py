@@ -59,7 +59,7 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
     An entry that was written back to the server counts only if a run changed it later.  An entry
-    that an undo has put back as the source had it does not count.
+    does not count if an undo has restored it as the source had it.
 
     Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind`, the kind of the last change; and
     the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count.

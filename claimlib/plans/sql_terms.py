@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:  # noqa: PLW1641 - no hash, for it is no key: == makes another term
+class Term:  # noqa: PLW1641 - no hash, because it is no key: == makes another term
     """Hold a number or a condition as SQL: a column, a literal, or an expression of them."""
 
     sql: str

@@ -1,4 +1,4 @@
-"""State journal rows that put back what a run changed, unless it has changed again since.
+"""State journal rows that undo the changes of a run, except where later changes were made.
 
 An undo can be undone by the same statements, because its rows have the form of other runs' rows.
 `restored` is like a claim, `returned` like an added entry, and `withdrawn` like a deletion.
