@@ -1,1 +1,1 @@
-"""Execute statements: the only package that knows whether Spark or this process does so."""
+"""Execute statements in Spark or in this process.  Only this package knows in which of them."""

@@ -1,7 +1,7 @@
-"""One statement of the rows that a run changes, removes and adds in a table.
+"""State the rows that a run changes, removes and adds in a table.
 
-An engine carries the statement out by writing files again, or by a MERGE.  Both leave the same
-rows.  A repeat changes nothing, for a row that a run has written bears the number of the run.
+An engine executes the statement by writing files again, or by a MERGE.  Both result in the same
+rows.  A repeat changes nothing, because a row that a run has written has the number of the run.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from claimlib.schema import TABLES
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Rows of a run for one table.
+    """Describe the changes of a run in one table.
 
     In SQL texts `t` is the table and `s` is `rows`.
 
     Attributes:
         table: the name of the table in the store.
-        run_seq: the number of the run.  Rows of this and of later runs are left alone.
-        rows: what is changed or removed, with the columns of `key`.  None if nothing is.
-        key: the columns by which a row is found.
-        is_due: SQL condition: the row is as the decision found it.
-        values: by column, what it gets, as SQL.
-        is_removed: SQL condition on `s`: the row is removed.
-        may_repeat: whether `rows` may have several rows of one key, of which at most one `is_due`.
-        number_of_rows: how many rows `rows` has, if that matters to how it is done.
-        new: rows that are added unless the table has their key.  Columns that they lack are null.
-            None if nothing is added.
-        near: SQL condition on `t`, of literals: where the changed rows lie.
+        run_seq: the number of the run.  Rows of this and of later runs are not changed.
+        rows: the rows that are changed or removed, with the columns of `key`.  None if there are
+            none.
+        key: the columns that identify a row.
+        is_due: the SQL condition that the row is as the decision found it.
+        values: by column, its new value as SQL.
+        is_removed: the SQL condition on `s` that the row is removed.
+        may_repeat: True if `rows` may have several rows of one key.  At most one of them `is_due`.
+        number_of_rows: the number of rows in `rows`, if the way of writing depends on it.
+        new: rows that are added unless the table has their key.  Columns that they lack are None.
+            None if no row is added.
+        near: a SQL condition on `t`, with literals only, that all changed rows meet.
         new_near: the bounds of the new rows.  None means anywhere.
-        since_pin: whether a new row may have been there when the run was decided, so that its owner
-            may have removed it since.  Then what the table held at the pinned version is not new
-            either.
+        since_pin: True if a new row may have existed when the run was decided.  Its owner may have
+            removed it since.  So a row that the table had at the pinned version is not new either.
         buckets: the buckets in which rows are changed.  None means any bucket, or that the table
             has no buckets.
     """
@@ -57,13 +57,13 @@ class Changes:
 
     @property
     def _same(self) -> str:
-        """The condition under which two rows have one key and the table's is not of a later run."""
+        """Return the condition that two rows have one key, and the table's is of an earlier run."""
         return " AND ".join(
             (f"t.run_seq < {self.run_seq:d}L", *(f"t.{name} = s.{name}" for name in self.key))
         )
 
     def due(self, there: Relation) -> Changes:
-        """Return the changes that are still to be made, once each, without new rows.
+        """Return the changes that are not made yet, once each, without new rows.
 
         Args:
             there: the rows of the table.
@@ -120,8 +120,8 @@ class Changes:
     def _changed(self, there: Relation, rows: Relation) -> Relation:
         """Return the rows of the table without the removed ones, with the changed ones changed.
 
-        By sort and merge: Spark takes millions of ids for a few megabytes, and would broadcast
-        them.
+        The join is by sort and merge, because Spark estimates millions of ids as a few megabytes,
+        and would broadcast them.
         """
         new = {**self.values, "run_seq": f"{self.run_seq:d}L"}
         is_ours = f"s.{self.key[0]} IS NOT NULL AND ({self.is_due})"
@@ -140,11 +140,11 @@ class Changes:
         )
 
     def merge_statement(self) -> str:
-        """Return the changes of rows that are there as a MERGE; `{table}` and `{rows}` stand for
-        the table and the rows.
+        """Return a MERGE with the changes of existing rows.
 
-        Literal bounds let Delta leave the files alone in which nothing can match.  The run's number
-        is also how the commit is found in the table's history.
+        `{table}` and `{rows}` stand for the table and the rows.  Literal bounds let Delta skip the
+        files in which no row can match.  The run's number also identifies the commit in the table's
+        history.
         """
         due = f" AND ({self.is_due})" if self.may_repeat else ""
         values = {**self.values, "run_seq": f"{self.run_seq:d}"}
@@ -161,11 +161,11 @@ def lacking(table: str, rows: Relation, there: Relation) -> Relation:
     """Return the rows whose key a table does not have.
 
     Args:
-        there: the rows of the table, or a part of it in which these keys would be.
+        there: the rows of the table, or of a part of it that has all its rows with these keys.
     """
     return rows.lacking(there, same_key(table))
 
 
 def same_key(table: str, other: str = "s") -> str:
-    """Return the SQL condition under which a row of a table, `t`, and another have one key."""
+    """Return the SQL condition that a row `t` of a table and another row have one key."""
     return " AND ".join(f"t.{name} = {other}.{name}" for name in TABLES[table].key)

@@ -1,7 +1,8 @@
-"""Spark's SQL as DuckDB understands it.
+"""Translate Spark's SQL into DuckDB's.
 
-Statements are written in Spark's dialect.  sqlglot translates them, and this module corrects what
-would give other rows.  `tests/engine` compares both engines on the expressions of the statements.
+Statements are written in Spark's dialect.  sqlglot translates them.  This module corrects
+translations that would return other rows.  `tests/engine` compares both engines on the expressions
+of the statements.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from claimlib.engine.functions import SEED
 def to_duckdb(text: str) -> str:
     """Return a statement of Spark's SQL in DuckDB's.
 
-    A translation takes some milliseconds.  Statements that differ only in their BIGINT literals, as
-    those of two runs do, have one translation.
+    A translation takes some milliseconds.  Statements that differ only in their BIGINT literals,
+    such as those of two runs, share one translation.
     """
     if _MARK in text:
         return _translated(text)
@@ -40,7 +41,7 @@ def to_duckdb(text: str) -> str:
 
 
 def with_equal_numbers(text: str) -> str:
-    """Return a statement whose BIGINT literals are all 1: its columns have the same types."""
+    """Return a statement whose BIGINT literals are all 1.  Its columns have the same types."""
     return _LITERAL.sub(lambda of: of[0] if of["number"] is None else "1L", text)
 
 
@@ -62,7 +63,7 @@ def _translated(text: str) -> str:
     for node in reversed(list(tree.find_all(*_MEANINGS))):
         if type(node) in _MEANINGS:  # TRY_CAST is a cast, too
             node.replace(_MEANINGS[type(node)](node))
-    # Hints are for Spark: how DuckDB joins is its own decision.
+    # Hints are for Spark.  DuckDB itself decides how it joins.
     for hint in tree.find_all(exp.Hint):
         hint.pop()
     return tree.sql(dialect=DuckDB, copy=False)
@@ -87,7 +88,7 @@ def _as_cases(tree: exp.Expr) -> None:
     """Replace COALESCE of a column and a function of it by a CASE.
 
     DuckDB computes a common part of two expressions once, for all rows.  It does so within COALESCE
-    even for rows that do not need it, but not within CASE.  So no name is hashed that has a key.
+    even for rows that do not need it, but not within CASE.  So a name that has a key is not hashed.
     """
     for node in reversed(list(tree.find_all(exp.Coalesce))):
         rest = node.expressions
@@ -128,7 +129,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
 
 
 _MEANINGS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
-    # Spark's max_by takes a null for a value, DuckDB's arg_max passes over it.
+    # Spark's max_by returns a null like any other value.  DuckDB's arg_max skips it.
     exp.ArgMax: lambda node: _called("ARG_MAX_NULL", node.this, node.expression),
     exp.ArgMin: lambda node: _called("ARG_MIN_NULL", node.this, node.expression),
     exp.Cast: _cast,
@@ -140,13 +141,14 @@ _MEANINGS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
 }
 """By class, the expression that has in DuckDB the meaning of one of Spark's.
 
-Nothing of sqlglot is inherited from, because its compiled classes do not allow that.
+No class inherits from one of sqlglot, because its compiled classes do not allow that.
 """
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
-    """Return a name matched by a glob's pattern: DuckDB has no ISO 8859-1, so Python matches the
-    bytes.
+    """Replace the match of a name with a glob's pattern by a call of a Python function.
+
+    Python matches the bytes, because DuckDB has no ISO 8859-1.
     """
     if not isinstance(node, exp.RegexpLike) or not isinstance(node.this, exp.Decode):
         return node
@@ -196,7 +198,10 @@ def _hash_of(argument: exp.Expression) -> str:
 
 
 def _as_bigint(tree: exp.Expression) -> None:
-    """Sums are BIGINT in Spark, and HUGEINT in DuckDB; those of decimals are decimals in both."""
+    """Cast sums to BIGINT, which they are in Spark, while they are HUGEINT in DuckDB.
+
+    Sums of decimals are decimals in both.
+    """
     for node in list(tree.find_all(exp.Sum)):
         if isinstance(node.this, exp.Cast) and node.this.is_type("decimal"):
             continue

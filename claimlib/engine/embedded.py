@@ -1,4 +1,4 @@
-"""The embedded engine: DuckDB and delta-rs in this process, for a store in a local folder."""
+"""Execute relations with DuckDB and delta-rs in this process, for a store in a local folder."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 BATCH_ROWS = 100_000
-# Of 122,880 rows each.  A page, or whatever changes few rows, reads and marks the files in which
-# they lie: with files of this size a page of ten million rows took 3.3 s, with one file per bucket
-# 4.4 s.
+# A row group has 122,880 rows.  A page, or another change of few rows, reads and marks the files
+# that have these rows.  A page of ten million rows took 3.3 s with files of this size, and 4.4 s
+# with one file per bucket.
 ROW_GROUPS_PER_FILE = 2
 _NUMBERS = count()
-"""Numbers for kept tables: no two tables of a process have the same name."""
+"""Numbers for the names of kept tables, which are different within a process."""
 _TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
-"""The types of the columns of statements, by what they depend on."""
+"""The types of the columns of statements, by the keys of `EmbeddedEngine.types_of`."""
 _TYPES_MAX = 4096
 _LACKS_A_FILE = "No files found that match the pattern"
 _IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")
 
 
 class EmbeddedEngine:
-    """Executes relations in this process.
+    """Execute relations in this process.
 
     Args:
-        folder: the store's folder; None if only rows in memory are used.
+        folder: the store's folder.  None if only rows in memory are used.
     """
 
     name: ClassVar[str] = "embedded"
@@ -87,7 +87,7 @@ class EmbeddedEngine:
         """Return all rows."""
         if isinstance(node, Rows):
             return node.arrow
-        # `sql` would parse and bind the statement twice, and a fetch is of few rows.
+        # `sql` would parse and bind the statement twice, and a fetch returns few rows.
         with self._prepared(node) as (connection, select):
             return connection.execute(select).to_arrow_table()
 
@@ -109,8 +109,8 @@ class EmbeddedEngine:
     def types_of(self, node: Node) -> Mapping[str, str]:
         """Return the types of the columns by name.
 
-        They are computed once per statement and process: the rows and the numbers in the statement
-        do not matter.
+        They are computed once per statement and process.  The rows, and the numbers in the
+        statement, do not matter.
         """
         empty = with_leaves(node, self._without_rows_of)
         statement = flatten(empty, lambda text: to_duckdb(with_equal_numbers(text)))
@@ -131,15 +131,17 @@ class EmbeddedEngine:
         return known
 
     def reuse(self, node: Node) -> Node:
-        """Return a node of the same rows: few rows are fetched."""
+        """Return a node of the same rows, which are fetched if they are few."""
         if isinstance(node, Rows):
             return node
         rows = self.few(node, limits.LIMITS.embedded_rows)
         return node if rows is None else Rows(rows)
 
     def keep(self, node: Node) -> Node:
-        """Return a node of the same rows: many rows are in a table of the database, which goes when
-        the node does."""
+        """Return a node of the same rows, which are in memory if they are few.
+
+        Many rows are in a table of the database, which is dropped together with the node.
+        """
         if isinstance(node, (Rows, External)):
             return node
         table = f"kept_{next(_NUMBERS)}"
@@ -158,12 +160,13 @@ class EmbeddedEngine:
     def write(
         self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
     ) -> list[DataFile]:
-        """Write rows as data files into the folder of a table.  They are part of no version until
-        they are committed.
+        """Write rows as data files into the folder of a table.
+
+        The files are part of no version until they are committed.
 
         Args:
             node: rows with all columns of the table.
-            partition: the name of the partition column; None if there is none.
+            partition: the name of the partition column.  None if there is none.
             compared: see `folder.data_file`.
         """
         folder = self._table_folder(table)
@@ -225,9 +228,9 @@ class EmbeddedEngine:
             connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
 
     def _large_partitions(self, node: Node, partition: str) -> list[str]:
-        """Return the values of a partition column if its tables are large, else no values.
+        """Return the values of a partition column if its tables are large, or else no values.
 
-        Its tables are those from which rows are made one partition at a time (`made_by`).
+        Its tables are those whose rows are computed one partition at a time (`made_by`).
         """
         scans = [
             self._files_of(leaf)
@@ -247,13 +250,13 @@ class EmbeddedEngine:
 
     @contextmanager
     def _executed(self, node: Node) -> Iterator[DuckDBPyRelation]:
-        """Run a graph as one statement on a connection of its own."""
+        """Yield the result of a graph, as one statement on a separate connection."""
         with self._prepared(node) as (connection, select):
             yield connection.sql(select)
 
     @contextmanager
     def _prepared(self, node: Node) -> Iterator[tuple[DuckDBPyConnection, str]]:
-        """Yield a connection, and the statement of a graph to be run on it."""
+        """Yield a connection, and the statement of a graph that the caller runs on it."""
         import duckdb
 
         connection = self._connection()
@@ -319,7 +322,7 @@ class EmbeddedEngine:
         return f"WITH {', '.join(parts)} {statement.last}"
 
     def _leaf(self, leaf: Node, name: str, connection: DuckDBPyConnection) -> str:
-        """Return a SELECT of what a leaf holds."""
+        """Return a SELECT of the rows of a leaf."""
         if isinstance(leaf, TableScan):
             return self._scan(leaf, name, connection)
         if isinstance(leaf, External):
@@ -335,7 +338,7 @@ class EmbeddedEngine:
         return f"SELECT * FROM rows_of_{name}"
 
     def _mapped(self, node: Mapped) -> pa.RecordBatchReader:
-        """Run a function over all rows as one range: it may hold any number of keys."""
+        """Run a function over all rows as one range, which may have any number of keys."""
         ordered = Query("SELECT * FROM {this} AS this", {"this": node.input}, order_by=node.order)
         schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in node.columns.items()])
 
@@ -351,7 +354,7 @@ class EmbeddedEngine:
         files = self._files_of(scan)
         if files.deleted is not None:
             connection.register(f"deleted_of_{name}", files.deleted)
-        # Files that are older than a column lack it: the part without rows has all of them.
+        # Files that are older than a column lack it.  The part without rows has all columns.
         parts = [_part(files, value, paths, name) for value, paths in files.paths.items()]
         columns = ", ".join(map(_identifier, scan.columns))
         rows = " UNION ALL BY NAME ".join((_without_rows(files), *parts))
@@ -488,16 +491,16 @@ _ARROW_TYPES = {"BIGINT": pa.int64(), "TINYINT": pa.int8(), "BOOLEAN": pa.bool_(
 
 
 def _new_database() -> DuckDBPyConnection:
-    """Return a database in memory that knows Spark's functions."""
+    """Return a database in memory that has Spark's functions."""
     import duckdb
 
-    # `fetch` knows it: a copy of few rows costs less than to parse and bind their statement twice.
+    # `fetch` copies few rows.  This costs less than to parse and bind their statement twice.
     filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
     connection = duckdb.connect(
         config={
             "TimeZone": "UTC",
             "autoinstall_known_extensions": "false",
-            # What has no room in memory goes there; by default it would be the working folder.
+            # DuckDB writes rows there that exceed the memory.  The default is the working folder.
             "temp_directory": as_utf_8(
                 Path(tempfile.gettempdir(), f"claimlib-duckdb-{os.getpid()}")
             ),

@@ -59,7 +59,7 @@ class InputFiles:
 
 
 class _NeedsSparkError(Exception):
-    """Report that only Spark can read a table; the text is the reason."""
+    """Report that only Spark can read a table.  The text is the reason."""
 
 
 def why_spark(place: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Versions of Delta tables in a folder of this machine, as files that DuckDB reads."""
+"""Find the files of a version of a Delta table in a local folder, so that DuckDB reads them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from claimlib.errors import VersionExpiredError
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The files of one version of a table.
+    """Hold the files of one version of a table.
 
     Attributes:
         version: the version.
         columns: name and DuckDB type of each column, in order.
-        partition: the name of the partition column; None if there is none.
+        partition: the name of the partition column.  None if there is none.
         paths: by value of the partition column (None without partitions), the absolute paths of its
             files.
         number_of_rows: the number of their rows, with deleted rows, as far as the log has it.
-        id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log says it.
-        deleted: one row per deleted row of these files: path, row (its number in the file); None
+        id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log has them.
+        deleted: one row per deleted row of these files: path, row (its number in the file).  None
             if no file has a deletion vector.
     """
 
@@ -87,20 +87,20 @@ def is_readable(table: Any) -> bool:
     return {*(protocol.reader_features or ())} <= _READER_FEATURES
 
 
-# From this version on a protocol names its features; 2 stands for column mapping.
+# From this version on a protocol names its features.  2 means column mapping.
 _FEATURES_FROM = 3
 _READER_FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file that is to be committed.
+    """Describe a data file that is not committed yet.
 
     Attributes:
-        path: below the folder of the table.
-        size_bytes: its size.
-        partition: name and value of the partition column; empty if there is none.
-        statistics: what the log says of the rows, in JSON.
+        path: the path below the folder of the table.
+        size_bytes: the size of the file.
+        partition: name and value of the partition column.  Empty if there is none.
+        statistics: the statistics of the rows for the log, in JSON.
     """
 
     path: str
@@ -110,26 +110,25 @@ class DataFile:
 
 
 def new_name() -> str:
-    """Return how the names of new data files begin."""
+    """Return the beginning of the names of new data files."""
     return f"part-00000-{uuid.uuid4()}"
 
 
-# Of longer texts Delta keeps a beginning; here nothing is said of them.
+# Delta keeps the beginning of a longer text.  Here such a text gets no statistics.
 _LONGEST_STATISTIC = 100
 
 
 def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFile:
-    """Return a Parquet file of a table's folder with what the log says of it.
+    """Return a Parquet file of a table's folder, with the statistics for the log.
 
     Args:
-        path: below the folder, `column=value/name` for a partition.
-        compared: the columns of which the log keeps the smallest and the largest value; None means
-            all.
+        path: the path below the folder, `column=value/name` for a partition.
+        compared: the columns whose smallest and largest values the log keeps.  None means all.
     """
     metadata = pq.read_metadata(folder / path)
     least, most, nulls = {}, {}, {}
     for number in range(metadata.num_columns):
-        name = metadata.schema.column(number).path  # of what is within a list or a map it has dots
+        name = metadata.schema.column(number).path  # within a list or a map it has dots
         if "." in name or (compared is not None and name not in compared):
             continue
         ends = _ends(metadata, number)
@@ -146,8 +145,10 @@ def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFi
 
 
 def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None:
-    """Return the smallest and the largest value of a column, and how many are null; None if the
-    file does not say it, or if values of its type are not compared."""
+    """Return the smallest and the largest value of a column, and the number of nulls.
+
+    Return None if the file lacks these statistics, or if values of its type are not compared.
+    """
     groups = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
     known = [group.statistics for group in groups]
     if any(of is None or not of.has_null_count for of in known):
@@ -167,10 +168,13 @@ def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None
 
 
 def files_of(folder: Path, version: int | None) -> TableFiles:
-    """Return the files of a version of the table in a folder (None: of the newest version).
+    """Return the files of a version of the table in a folder.
+
+    Args:
+        version: None means the newest version.
 
     Raises:
-        VersionExpiredError: that version is not kept any more.
+        VersionExpiredError: the version no longer exists.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -219,7 +223,7 @@ def absolute(folder: Path, path: str) -> str:
     """Return the absolute path of a table's file.
 
     Args:
-        path: as the log has it: relative to the table's folder, or a URL.
+        path: the path in the log.  It is relative to the table's folder, or a URL.
     """
     decoded = unquote(path)
     if decoded.startswith("file:"):
@@ -228,7 +232,7 @@ def absolute(folder: Path, path: str) -> str:
 
 
 def as_utf_8(path: Path) -> str:
-    """Return a path as DuckDB takes it: as the UTF-8 that its bytes are, whatever the locale.
+    """Return a path as DuckDB accepts it, with its bytes read as UTF-8 in every locale.
 
     delta-rs opens no table in a folder whose name is not UTF-8.
     """

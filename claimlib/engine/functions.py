@@ -1,4 +1,4 @@
-"""Functions of Spark that DuckDB lacks, or computes otherwise."""
+"""Add functions of Spark to DuckDB, which lacks them or computes them otherwise."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_functions(database: DuckDBPyConnection) -> None:
 
 _MACROS = (
     "CREATE MACRO pmod(a, b) AS ((a % b) + b) % b",
-    # Only from 16 to 10 is ever asked for: the text of an unsigned number.
+    # Statements convert only from 16 to 10, for the text of an unsigned number.
     "CREATE MACRO conv(digits, from_base, to_base) AS CAST(('0x' || digits)::UBIGINT AS VARCHAR)",
     "CREATE MACRO safe_subtract(a, b) AS TRY(a - b)",
     "CREATE MACRO spark_partition_id() AS 0",
@@ -64,9 +64,10 @@ def _hash_texts(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _hash(seeds: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
-    """Return Spark's xxhash64 of texts: each has a seed, and null leaves the seed as it is.
+    """Return Spark's xxhash64 of texts, each with its seed.
 
-    Names repeat, so each pair of a seed and a name is hashed once.
+    The hash of null is the seed.  Each pair of a seed and a name is hashed once, because names
+    repeat.
     """
     names, of_name = _distinct(texts)
     distinct_seeds, of_seed = _distinct(seeds)
@@ -96,9 +97,10 @@ def _hashes(texts: Sequence[str | None], seeds: Sequence[int]) -> NDArray[np.int
 
 
 def _hash_number(seeds: pa.ChunkedArray, numbers: pa.ChunkedArray) -> pa.Array:
-    """Return Spark's xxhash64 of numbers, each with its seed; of null, return the seed.
+    """Return Spark's xxhash64 of numbers, each with its seed.
 
-    The hash is XXH64 of eight bytes.  `tests/engine` compares it with the package xxhash.
+    The hash of null is the seed.  The hash of a number is XXH64 of eight bytes.  `tests/engine`
+    compares it with the package xxhash.
     """
     seed = seeds.to_numpy().view(np.uint64)
     number = numbers.fill_null(0).to_numpy().view(np.uint64)
@@ -126,8 +128,10 @@ def _rotated(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _hash_fields(seeds: pa.ChunkedArray, entries: pa.ChunkedArray) -> pa.Array:
-    """Return Spark's xxhash64 of the fields of entries: of the names and values one after the
-    other.  Null leaves the seed as it is."""
+    """Return Spark's xxhash64 of the fields of entries, each with its seed.
+
+    It hashes the names and values one after the other.  Null leaves the seed as it is.
+    """
     import xxhash
 
     def hashed(seed: int, fields: list[dict[str, bytes | None]] | None) -> int:
@@ -146,8 +150,10 @@ _FRACTION = re.compile(r'(?<=\w":)-?[0-9]+(?:\.[0-9]+(?:e[-+]?[0-9]+)?|e[-+]?[0-
 
 
 def _json(texts: pa.ChunkedArray) -> pa.Array:
-    """Return JSON with its fractions as Java writes them: the small and the large ones with an
-    exponent."""
+    """Return JSON with its fractions as Java writes them.
+
+    Small and large fractions have an exponent.
+    """
 
     def written(match: re.Match[str]) -> str:
         if not float(match[0]) or 1e-3 <= abs(float(match[0])) < 1e7:
@@ -160,7 +166,7 @@ def _json(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _matches(texts: pa.ChunkedArray, patterns: pa.ChunkedArray) -> pa.Array:
-    """Return whether the bytes of spelled names match the patterns of globs."""
+    """Return True for each spelled name whose bytes match the pattern of a glob."""
 
     @lru_cache(maxsize=65_536)
     def matches(text: str | None, pattern: str | None) -> bool | None:

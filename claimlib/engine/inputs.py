@@ -60,7 +60,7 @@ def with_other_types(place: str, types: str) -> InputError:
     """Build the error for files in which a column has different types.
 
     Args:
-        types: the types in brackets, after a blank; empty if they are unknown.
+        types: the types in brackets, after a blank.  Empty if they are unknown.
     """
     return unreadable(
         place,

@@ -1,8 +1,8 @@
-"""Relations: rows that are stated, and not computed yet.
+"""State relations, which are rows that are not computed yet.
 
-A relation is a graph.  Its leaves are versions of tables and rows in memory, its inner nodes are
-statements in SQL (Spark's dialect).  An engine executes the graph.  Whether it does so in Spark or
-in this process is known to the engine alone.
+A relation is a graph.  Its leaves are versions of tables and rows in memory.  Its inner nodes are
+statements in SQL (Spark's dialect).  An engine executes the graph in Spark or in this process.
+Only the engine knows in which of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 RangeFunction = Callable[[Iterator["pd.DataFrame"]], Iterator["pd.DataFrame"]]
 DESCENDING = " DESC"
-"""Stands behind an expression of an order."""
+"""The ending of an expression of an order that is descending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class IdBounds:
     """Bound the ids of a run by intervals.
 
     Attributes:
-        by_bucket: intervals: the bucket, the smallest and the largest id_ms (BIGINT, inclusive).
+        by_bucket: the intervals, each with a bucket, the smallest and the largest id_ms (BIGINT,
+            inclusive).
     """
 
     by_bucket: tuple[tuple[int, int, int], ...]
@@ -42,7 +43,7 @@ class IdBounds:
         return cls(tuple((bucket, -(2**63), 2**63 - 1) for bucket in buckets))
 
     def sql(self, table: str = "") -> str:
-        """Return a SQL condition on literals, so that Delta's statistics skip files.
+        """Return a SQL condition with literals only, so that Delta's statistics skip files.
 
         Args:
             table: the alias of the table and a dot, or empty.
@@ -61,15 +62,15 @@ def _between(id_ms: str, low: int, high: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableScan:
-    """One version of one table of a store.
+    """Scan one version of one table of a store.
 
     Attributes:
         table: its name in the store.
         version: None means the newest version when the relation is executed.
         columns: the columns that are read, in order.
-        bounds: where the rows lie that are wanted; None means anywhere.  Files that have no row
-            there need not be read.
-        partition: a partition column and its value: only rows with this value are read.  If the
+        bounds: the bounds of the wanted rows.  None means anywhere.  Files without a row within the
+            bounds need not be read.
+        partition: a partition column and its value.  Only rows with this value are read.  If the
             value is None, no rows are read.  A table that the column does not partition is read as
             a whole.
     """
@@ -83,17 +84,17 @@ class TableScan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows in the memory of this process."""
+    """Hold rows in the memory of this process."""
 
     arrow: pa.Table
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class External:
-    """Rows that only one engine can read, such as a user's own table, or rows that it keeps.
+    """Refer to rows that only one engine can read, such as a user's table, or rows that it keeps.
 
     Attributes:
-        handle: what the engine knows the rows by.
+        handle: the engine's own reference to the rows.
     """
 
     handle: Any
@@ -104,15 +105,15 @@ _ALL_ROWS = "SELECT * FROM {this} AS this"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Query:
-    """A SELECT statement; `{name}` in its text stands for an input.
+    """Hold a SELECT statement.  `{name}` in its text stands for an input.
 
     Attributes:
-        order_by: SQL expressions by which the rows are sorted, each with `DESCENDING` behind it or
-            ascending; null comes before any value, in a descending order last.  Empty means any
-            order.
-        limit: the number of rows, in that order; None means all.
+        order_by: SQL expressions by which the rows are sorted.  An expression with `DESCENDING` at
+            its end is descending, any other ascending.  Null comes before any value, and in a
+            descending order last.  Empty means any order.
+        limit: the number of rows, in that order.  None means all.
         made_by: a partition column, see `Relation.made_by`.  None if that is not stated.
-        columns: the names of the columns; None if only an engine can tell.
+        columns: the names of the columns.  None if only an engine can find them.
     """
 
     text: str
@@ -137,11 +138,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped:
-    """The rows that a function makes of sorted ranges of rows.
+    """Compute rows with a function from sorted ranges of rows.
 
     Attributes:
-        function: called with batches of one range, sorted; it is pure.
-        columns: name and SQL type of each column that it gives.
+        function: a pure function that is called with the sorted batches of one range.
+        columns: name and SQL type of each column that it returns.
         input: rows that are divided (`Relation.divided`), so that each range has all rows of its
             keys.
         order: SQL expressions by which a range is sorted.
@@ -170,24 +171,25 @@ class Executor(Protocol):
         ...
 
     def few(self, node: Node, most: int) -> pa.Table | None:
-        """Return all rows, or None if they are more than `most` or too dear to count."""
+        """Return all rows, or None if they are more than `most` or too costly to count."""
         ...
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
-        """Yield all rows, a dictionary each, in the order of the statement: they need not all have
-        room in memory.
+        """Yield all rows, a dictionary each, in the order of the statement.
+
+        They need not all fit in memory.
 
         Args:
-            expected_rows: how many they are.
+            expected_rows: the expected number of rows.
         """
         ...
 
     def types_of(self, node: Node) -> Mapping[str, str]:
-        """Return the types of the columns by name, as Spark writes them: `array<string>`."""
+        """Return the types of the columns by name, as Spark writes them, as in `array<string>`."""
         ...
 
     def reuse(self, node: Node) -> Node:
-        """Return a node of the same rows: few rows are computed now, many each time."""
+        """Return a node of the same rows.  Few rows are computed now, many each time."""
         ...
 
     def keep(self, node: Node) -> Node:
@@ -206,7 +208,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Writer(Protocol):
-    """An engine that writes the files of a table."""
+    """Write the files of a table, as some engines do."""
 
     def write(
         self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
@@ -217,11 +219,11 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """Rows that an engine can compute.
+    """State rows that an engine can compute.
 
     Attributes:
-        engine: the engine that executes it.
-        node: what it states.
+        engine: the engine that executes the relation.
+        node: the graph that states the rows.
     """
 
     engine: Executor
@@ -233,7 +235,7 @@ class Relation:
         """Return the rows of a SELECT in which `{this}` stands for this relation.
 
         Args:
-            text: Spark SQL.  A name's text is data: use `schema.quote_text`.
+            text: Spark SQL.  The text of a name is data, so quote it with `schema.quote_text`.
             others: further relations, by their names in the text.
         """
         inputs = {"this": self.node, **{name: other.node for name, other in others.items()}}
@@ -249,7 +251,7 @@ class Relation:
         return self.sql(f"{_ALL_ROWS} WHERE {condition}")
 
     def within(self, bounds: IdBounds) -> Relation:
-        """Return the rows within bounds.  Of a table no file is read that has none of them."""
+        """Return the rows within bounds.  Files of a table that have none of them are not read."""
         return Relation(self.engine, _bounded(self.node, bounds)).where(bounds.sql())
 
     def distinct(self, *columns: str) -> Relation:
@@ -259,10 +261,10 @@ class Relation:
         return Relation(self.engine, Query(text, {"this": self.node}, columns=names))
 
     def lacking(self, others: Relation, condition: str) -> Relation:
-        """Return the rows with which no row of another relation meets a SQL condition.
+        """Return the rows for which no row of another relation meets a SQL condition.
 
         Args:
-            condition: it calls a row of this relation `s`, and a row of the other one `t`.
+            condition: `s` is a row of this relation, and `t` a row of the other one.
         """
         text = f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{others}} AS t ON {condition}"
         inputs = {"this": self.node, "others": others.node}
@@ -291,36 +293,36 @@ class Relation:
     def made_by(self, column: str) -> Relation:
         """Return the rows, and state that they can be computed one partition at a time.
 
-        The rows with one value of the column depend only on rows with the same value in tables that
-        the column partitions, and on any rows of other tables.
+        The rows with one value of the column depend on tables that the column partitions, and on
+        other tables.  Of the partitioned tables they depend only on rows with the same value.
 
         Args:
-            column: the partition column, which is null in no row.
+            column: the partition column, which is None in no row.
         """
         return Relation(self.engine, Query(_ALL_ROWS, {"this": self.node}, made_by=column))
 
     def mapped(
         self, function: RangeFunction, columns: Mapping[str, str], order: Sequence[str]
     ) -> Relation:
-        """Return what a function makes of divided rows, range by range: see `Mapped`."""
+        """Return the rows that a function computes from divided rows, by range, see `Mapped`."""
         return Relation(self.engine, Mapped(function, dict(columns), self.node, tuple(order)))
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the rows are in the memory of this process."""
+        """Return True if the rows are in the memory of this process."""
         return isinstance(self.node, Rows)
 
     def reused(self) -> Relation:
-        """Return the same rows, for several statements: few rows are computed once.
+        """Return the same rows for several statements.  Few rows are computed once.
 
-        For what is cheap to compute, such as a part of a table.
+        Use it for rows that are cheap to compute, such as a part of a table.
         """
         return Relation(self.engine, self.engine.reuse(self.node))
 
     def kept(self) -> Relation:
-        """Return the same rows, for several statements: the embedded engine computes them once.
+        """Return the same rows for several statements.  The embedded engine computes them once.
 
-        For what is dear to compute, such as a decision.
+        Use it for rows that are costly to compute, such as a decision.
         """
         return Relation(self.engine, self.engine.keep(self.node))
 
@@ -328,13 +330,13 @@ class Relation:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         known = _known_columns(self.node)
         return tuple(self.types) if known is None else known
 
     @property
     def types(self) -> Mapping[str, str]:
-        """The types of the columns by name, as Spark writes them: `array<string>`."""
+        """Return the types of the columns by name, as Spark writes them, as in `array<string>`."""
         return self.engine.types_of(self.node)
 
     def arrow(self) -> pa.Table:
@@ -342,8 +344,11 @@ class Relation:
         return self.engine.fetch(self.node)
 
     def few(self, most: int) -> pa.Table | None:
-        """Compute the rows, or return None if they are more than `most`, or made of so many rows
-        that the engine should write them where they are made."""
+        """Compute the rows, or return None if they are more than `most`.
+
+        Also return None if the rows come from too many rows.  The engine should then write the rows
+        where it computes them.
+        """
         return self.engine.few(self.node, most)
 
     def fetched_few(self, most: int) -> Relation | None:
@@ -363,12 +368,12 @@ class Relation:
         """Yield the rows, a dictionary each, as they are read.
 
         Args:
-            expected_rows: how many they are.
+            expected_rows: the expected number of rows.
         """
         return self.engine.stream(self.node, expected_rows)
 
     def first(self) -> Record | None:
-        """Compute the first row; None if there is none."""
+        """Compute the first row, or return None if there is none."""
         records = self.limit(1).collect()
         return records[0] if records else None
 
@@ -380,7 +385,7 @@ class Relation:
         return int(rows["n"][0].as_py())
 
     def is_empty(self) -> bool:
-        """Compute whether there is no row."""
+        """Return True if there is no row."""
         if isinstance(self.node, Rows):
             return not self.node.arrow.num_rows
         return not self.limit(1).arrow().num_rows
@@ -405,7 +410,7 @@ def _names(expressions: Sequence[str]) -> tuple[str, ...] | None:
         bare, brackets = _QUOTED.sub("", expression), 1
         while brackets:
             bare, brackets = _BRACKETS.subn("", bare)
-        if named is None or "," in bare:  # there may be several in one text
+        if named is None or "," in bare:  # one text may have several
             return None
         names.append(named[1])
     return tuple(names)
@@ -417,7 +422,7 @@ _BRACKETS = re.compile(r"\([^()]*\)")
 
 
 def _bounded(node: Node, bounds: IdBounds) -> Node:
-    """Return a node whose rows within bounds are the same, and that may lack others."""
+    """Return a node with the same rows within bounds, which may lack rows outside them."""
     if isinstance(node, TableScan):
         return replace(node, bounds=bounds) if node.bounds is None else node
     if isinstance(node, Query) and node.is_part and not node.order_by and node.limit is None:
@@ -430,7 +435,7 @@ def union_all(parts: Sequence[Relation]) -> Relation:
     """Return the rows of all parts.
 
     Args:
-        parts: at least one; all have the same columns in the same order.
+        parts: at least one part.  All have the same columns in the same order.
     """
     first, *others = parts
     named = {f"part_{number}": part for number, part in enumerate(others)}
@@ -439,10 +444,12 @@ def union_all(parts: Sequence[Relation]) -> Relation:
 
 
 def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relation:
-    """Return the rows of all parts with the columns of `types`; what a part lacks is null.
+    """Return the rows of all parts with the columns of `types`.
+
+    A column that a part lacks is None.
 
     Args:
-        parts: at least one; columns that `types` does not name are left out.
+        parts: at least one part.  Columns that `types` does not name are omitted.
         types: the SQL type of each column, by name.
     """
     names = [f"part_{number}" for number in range(len(parts))]
@@ -468,7 +475,7 @@ def records_of(rows: pa.Table) -> list[Record]:
 
 
 def leaves_of(node: Node) -> Iterator[Node]:
-    """Yield what a graph is made of: tables, and rows; also what its functions are called with."""
+    """Yield the leaves of a graph, which are tables and rows, also in its functions' inputs."""
     seen, waiting = set(), [node]
     while waiting:
         current = waiting.pop()
@@ -535,15 +542,14 @@ def with_leaves(node: Node, replaced: Callable[[Node], Node]) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A graph as one statement.
+    """Hold a graph as one statement.
 
     Attributes:
-        steps: the inner nodes, each after its inputs: the name that stands for it, and its text, in
-            which names of steps and leaves have been put in place.
-        last: what is selected from the last step: a SELECT with the order and the limit of the
-            graph.
-        uses: by name of a step, how many other steps use it.
-        leaves: by name, what the statement reads.
+        steps: the inner nodes, each after its inputs.  Each has its name, and its text with the
+            names of steps and leaves filled in.
+        last: a SELECT from the last step, with the order and the limit of the graph.
+        uses: by name of a step, the number of its uses.
+        leaves: by name, the leaves that the statement reads.
     """
 
     steps: tuple[tuple[str, str], ...]
@@ -556,8 +562,8 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
     """Return a graph as a sequence of statements over its leaves.
 
     Args:
-        node: the root; a node that is used twice becomes one step.
-        translate: makes the engine's dialect of a text in which `{name}` is `claimlib_name`.
+        node: the root.  A node that is used twice becomes one step.
+        translate: translates a text into the engine's dialect.  `{name}` is `claimlib_name` in it.
     """
     steps: list[tuple[str, str]] = []
     names: dict[int, str] = {}
@@ -583,7 +589,7 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
         uses[name] = 1
         return name
 
-    # In Spark no WITH stands behind another, and in no dialect a table in between keeps its order.
+    # Spark allows no WITH after another one.  In no dialect a table in between keeps its order.
     root = visit(node)
     clauses = node.order_and_limit if isinstance(node, Query) else ""
     last = translate(f"SELECT * FROM {root}{clauses}")

@@ -1,4 +1,4 @@
-"""The Spark engine: for stores of any size, wherever they are."""
+"""Execute relations in Spark, for stores of any size in any location."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from claimlib.schema import TABLES
 
 
 class Tables(Protocol):
-    """What the engine needs of a store."""
+    """Define the methods of a store that the engine needs."""
 
     def read_at(self, table: str, version: int | None) -> DataFrame:
-        """Return a table at a version; None means as it is when the frame is run."""
+        """Return a table at a version.  None means as it is when the frame is run."""
         ...
 
     def version(self, table: str) -> int:
@@ -52,16 +52,16 @@ class Tables(Protocol):
 
 
 class SparkEngine:
-    """Executes relations in a Spark session.
+    """Execute relations in a Spark session.
 
-    What this process can compute without Spark, it computes, if the result comes to this process
-    anyway: what is made of rows in memory, of tables in a local folder, and of tables elsewhere
-    that have few rows.  Such a version of a table is fetched once.
+    A result that comes to this process anyway is computed in this process, without Spark, if
+    possible.  This process can read rows in memory, tables in a local folder, and tables elsewhere
+    that have few rows.  A version of such a table elsewhere is fetched once.
 
     Args:
-        tables: the store whose tables the relations read; None if they read frames only.
-        inside: the engine of this process; None if its packages are not installed.
-        reads_tables: whether `inside` can read the store's tables.
+        tables: the store whose tables the relations read.  None if they read frames only.
+        inside: the engine of this process.  None if its packages are not installed.
+        reads_tables: True if `inside` can read the store's tables.
     """
 
     name: ClassVar[str] = "spark"
@@ -82,7 +82,7 @@ class SparkEngine:
         self._large: set[str] = set()
 
     def frame(self, node: Node) -> DataFrame:
-        """Return what a node states as a DataFrame."""
+        """Return the rows of a node as a DataFrame."""
         if not isinstance(node, Query):
             return self._leaf(node)
         statement = flatten(node, _with_escaped_braces)
@@ -106,7 +106,7 @@ class SparkEngine:
         return self.frame(node).toArrow()
 
     def few(self, node: Node, most: int) -> pa.Table | None:
-        """Return all rows, or None if they are more than `most` or made of a large table."""
+        """Return all rows, or None if they are more than `most` or come from a large table."""
         if isinstance(node, Rows):
             return node.arrow if node.arrow.num_rows <= most else None
         inner = self._inner(node)
@@ -125,7 +125,7 @@ class SparkEngine:
             yield from records_of(self.fetch(node))
             return
         order = [_sort_order(term) for term in node.order_by]
-        # Of a global sort the session's settings say how many parts it has, whatever their size.
+        # The session's settings determine the number of parts of a global sort, for any size.
         unordered = replace(node, order_by=()) if node.limit is None else node
         number = -(-expected_rows // most)
         parts = self.frame(unordered).repartitionByRange(number, *order)
@@ -139,7 +139,7 @@ class SparkEngine:
         return self._inside.types_of(_located(node, _without_rows))
 
     def reuse(self, node: Node) -> Node:
-        """Return a node of the same rows: few rows are fetched."""
+        """Return a node of the same rows, which are fetched if they are few."""
         inner = self._inner(node)
         if inner is not None:
             reused = inner.engine.reuse(inner.node)
@@ -151,7 +151,7 @@ class SparkEngine:
         return External(frame) if rows.num_rows > limits.LIMITS.fetched_rows else Rows(rows)
 
     def keep(self, node: Node) -> Node:
-        """Return a node of the same rows: those are fetched that are made of few rows."""
+        """Return a node of the same rows, which are fetched if they are few and of small tables."""
         rows = self.few(node, limits.LIMITS.session_rows)
         return node if rows is None else Rows(rows)
 
@@ -227,7 +227,7 @@ def relation_of(frame: DataFrame) -> Relation:
 
 
 def frame_of(relation: Relation) -> DataFrame:
-    """Return what a relation of this engine states as a DataFrame.
+    """Return the rows of a relation of this engine as a DataFrame.
 
     Raises:
         TypeError: the embedded engine executes the relation.
@@ -238,7 +238,7 @@ def frame_of(relation: Relation) -> DataFrame:
 
 
 def _located(node: Node, place: Callable[[Node], Node]) -> Node:
-    """Return a graph whose leaves are elsewhere; those of functions' inputs, too."""
+    """Return a graph with other leaves, also in the inputs of functions."""
 
     def placed(leaf: Node) -> Node:
         if isinstance(leaf, Mapped):
@@ -256,7 +256,7 @@ def _without_rows(leaf: Node) -> Node:
 
 
 def _with_escaped_braces(text: str) -> str:
-    """Return a text as `SparkSession.sql` takes it together with frames."""
+    """Return a text as `SparkSession.sql` needs it together with frames."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -87,7 +87,7 @@ def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> in
 def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
     """Return the rows of the current files, with the columns of all files.
 
-    A value is null if its file lacks the column.  A time in the name of a folder is UTC if it has
+    A value is None if its file lacks the column.  A time in the name of a folder is UTC if it has
     no zone, as in a column.
     """
     path = _literal(place)

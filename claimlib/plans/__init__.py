@@ -1,12 +1,13 @@
-"""Relation in, relation out: which rows a run reads, joins, orders and decides.
+"""Describe which rows a run reads, joins, orders and decides, from relations to relations.
 
-No action, no path, no write: a function here only describes.  The sweep's plan, one line per step:
+A function here only describes.  It executes nothing, knows no path and writes nothing.  The sweep's
+plan has these steps:
 
     requests      one row per (stream, consumer_group) to sweep
-    targets       + the group's instant and the proven id range of its stream
-    survey        one pass over pending: per group what is there, and why it must be refused (if so)
+    targets       + the group's time and the proven id range of its stream
+    survey        one pass over pending: the sums per group, and why a group must be refused
     sweep         accepted groups' entries + liveness -> touched rows -> sorted PEL ranges -> kernel
-    journal_rows  names put back on the decisions; one row per group and per consumer
+    journal_rows  decisions with names added; one row per group and per consumer
 
-`keys` says what rows are compared by.
+`keys` has the keys by which rows are compared.
 """

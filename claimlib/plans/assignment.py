@@ -31,7 +31,7 @@ def shared(groups: Relation, consumers: Sequence[str], active_within_ms: int | N
 
     Args:
         groups: stream, consumer_group and now_ms.
-        consumers: spelled names; empty if active_within_ms is given.
+        consumers: spelled names.  Empty if active_within_ms is given.
     """
     names = f"array({', '.join(map(quote_text, consumers))})" if consumers else "NULL"
     within = "NULL" if active_within_ms is None else bigint_sql(active_within_ms)

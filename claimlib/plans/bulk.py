@@ -1,9 +1,8 @@
-"""Ids that requests name, as of XCLAIM and XACK: what is found of each, and what becomes of
-it.
+"""Decide what happens to each id that requests name, such as those of XCLAIM and XACK.
 
-All requests of a run are judged at once.  What happens to one id depends on nothing but that id and
-the requests that name it, in their order; so the ids are spread over all tasks, and each is folded
-over its requests (`kernel.fold_range`).
+All requests of a run are decided at once.  The decision about one id depends only on that id and
+the requests that name it, in their order.  So the ids are divided among all tasks, and each id is
+folded over its requests (`kernel.fold_range`).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def _has_no_id(name: str) -> str:
 
 
 def _is_second(name: str) -> str:
-    """Of IDLE and TIME one is given at most."""
+    """Return the condition that both IDLE and TIME are given, which is refused."""
     return f"raw_idle_ms IS NOT NULL AND raw_{name} IS NOT NULL"
 
 
@@ -104,7 +103,7 @@ CLAIMS = RequestTable(
         "profile": is_none_of(Profile),
     },
 )
-"""The request table of `xclaim`: one row per XCLAIM; they are done in the order of `request`."""
+"""The request table of `xclaim`: one row per XCLAIM, in the order of `request`."""
 
 ACK_COLUMNS = MappingProxyType({name: CLAIM_COLUMNS[name] for name in ("request", *GROUP, "ids")})
 
@@ -125,19 +124,24 @@ ACKS = RequestTable(
 
 
 def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
-    """Return one row per XCLAIM of a checked table: `request_number`, the names, `consumer`,
-    `justid`, `profile`, `ids`, `last_ms` and `last_seq` (None without LASTID), `request` (the other
-    options, in JSON), what `known_groups` says of the group, and what the kernel needs: `now_ms`
-    (the given instant, else that of the group's snapshot; None if there is none), `min_idle_ms` (a
-    negative one is 0), `equal_counts`, `force`, `raise_by`, `retrycount` (-1: none),
-    `new_delivery_time_ms`.
+    """Return one row per XCLAIM of a checked table.
+
+    Columns: `request_number`, the names, `consumer`, `justid`, `profile`, `ids`, `last_ms` and
+    `last_seq` (None without LASTID), `request` (the other options, in JSON), columns of
+    `known_groups`, and those that the kernel needs.
+
+    These are `now_ms`, `min_idle_ms` (0 if negative), `equal_counts`, `force`, `raise_by`,
+    `retrycount` (-1: none) and `new_delivery_time_ms`.  `now_ms` is the given time, or else the
+    time of the group's snapshot.  None if there is neither.
     """
     return _for_kernel(_of_groups(checked, CLAIM_COLUMNS, known, now_ms))
 
 
 def acks(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
-    """Return one row per XACK, with the columns of `claims`: what leaves the PEL whatever its idle
-    time is to the kernel what the stream no longer has.
+    """Return one row per XACK, with the columns of `claims`.
+
+    An acknowledged id leaves the PEL for any idle time.  So the kernel gets it like an id that the
+    stream no longer has.
     """
     none = {"idle_rule": f"'{IdleRule.SERVER}'", "min_idle_ms": "0L"}
     constants = (
@@ -167,7 +171,7 @@ _TAKEN = (
     *("force", "retrycount", "new_delivery_time_ms"),
 )
 REQUEST = (*_TAKEN, "equal_counts", "raise_by")
-"""The columns of `claims` and `acks` but `ids`."""
+"""The columns of `claims` and `acks` without `ids`."""
 
 
 def _of_groups(
@@ -187,9 +191,9 @@ def _of_groups(
     )
 
 
-# What IDLE or TIME says; now, where that is before 1970 or to come.  The difference leaves 64 bits
-# from a negative IDLE, and then it lies in the future; or at an instant before 1970, whose group is
-# refused.
+# The time of IDLE or TIME, or now if that time is before 1970 or in the future.  The difference
+# exceeds 64 bits only for a negative IDLE, when the time is in the future, or if now is before
+# 1970, when the group is refused.
 _DATED_BACK = "CASE WHEN idle_ms >= 0 THEN try_subtract(now_ms, idle_ms) ELSE time_ms END"
 _NEW_DELIVERY_TIME_MS = (
     f"CASE WHEN {_DATED_BACK} BETWEEN 0 AND now_ms THEN {_DATED_BACK} ELSE now_ms END"
@@ -197,8 +201,10 @@ _NEW_DELIVERY_TIME_MS = (
 
 
 def named_ids(requests: Relation) -> Relation:
-    """Return one row per id that a request names, and one without id (null) for a request that
-    names none: the request's columns, `position` (from 0), id_ms and id_seq.
+    """Return one row per id that a request names.
+
+    A request without ids has one row, in which the id is None.  Columns: those of the request,
+    `position` (from 0), id_ms and id_seq.
     """
     ids = "CASE WHEN size(ids) = 0 THEN array(CAST(NULL AS STRING)) ELSE ids END"
     exploded = requests.select(*REQUEST, f"posexplode({ids}) AS (position, id)")
@@ -247,10 +253,11 @@ _IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
 
 
 def groups(ids: Relation) -> Relation:
-    """Return one row per (stream, consumer_group) that is asked about: now_ms, what `known_groups`
-    says of it, `number_of_ids` (that are named), `outside` (those outside the proven range),
-    `low_ms` and `high_ms` (the smallest and the largest BIGINT in id_ms; None if there is no
-    id). One shuffle, of partial sums.
+    """Return one row per (stream, consumer_group) that a request names.
+
+    Columns: now_ms; columns of `known_groups`; `number_of_ids`, the number of named ids; `outside`,
+    the number of those outside the proven range; `low_ms` and `high_ms`, the smallest and the
+    largest BIGINT in id_ms, or None if there is no id.  This takes one shuffle, of partial sums.
     """
     return ids.sql(
         f"""
@@ -265,10 +272,10 @@ def groups(ids: Relation) -> Relation:
 def judged(
     groups: Relation, ids: Relation, pending: Relation, run_seq: int, *, any_outside: bool
 ) -> Relation:
-    """Return `groups` with `reason`, which says why the group is refused.  None means accepted.
+    """Return `groups` with `reason`, the reason why the group is refused.  None means accepted.
 
-    An id outside the proven range refuses its group if it is pending, because it might be deleted,
-    and if the request forces it.  Otherwise nothing depends on it.
+    An id outside the proven range refuses its group if it is pending, because it might be deleted.
+    It also refuses its group if the request forces it.  Otherwise nothing depends on it.
     """
     counted = _with_unusable(groups, ids, pending, run_seq)
     if not any_outside:
@@ -290,7 +297,7 @@ def judged(
 
 
 def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
-    """`judged` for those who name what they remove (`survey.refusal_by_name`)."""
+    """Return `judged` for requests that name what they remove (`survey.refusal_by_name`)."""
     counted = _with_unusable(groups, ids, pending, run_seq)
     return counted.select("*", f"{refusal_by_name()} AS reason")
 
@@ -320,8 +327,10 @@ def distributed(decided: Relation, recipients: Relation | None) -> Relation:
 
 
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
-    """`groups` with how many pending rows that are requested cannot be used: `invalid`, and `ahead`
-    (see `survey.by_group`)."""
+    """Return `groups` with the numbers of requested pending rows that cannot be used.
+
+    Columns: `invalid` and `ahead`, see `survey.by_group`.
+    """
     is_ahead = f"run_seq >= {run_seq:d}L"
     unusable = pending.where(f"{IS_INVALID} OR {is_ahead}").sql(
         f"""
@@ -334,7 +343,7 @@ def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: 
 
 
 def _joined(groups: Relation, counted: Relation, *counts: str) -> Relation:
-    """Return the rows of groups with what was counted of them; 0 where nothing was."""
+    """Return the rows of groups with their counts, which are 0 for a group without counted rows."""
     numbers = ", ".join(f"coalesce(counted.{name}, 0L) AS {name}" for name in counts)
     return groups.sql(
         f"SELECT this.*, {numbers} FROM {{this}} AS this"
@@ -371,7 +380,7 @@ def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> 
         )
     )
     key = ", ".join(kernel.KEY)
-    # By sort and merge, whatever Spark thinks of the size of pending, as in `with_presence`.
+    # By sort and merge, for any size that Spark estimates for pending, as in `with_presence`.
     rows = ids.sql(
         f"""
         WITH wanted AS (
@@ -399,8 +408,9 @@ def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> 
 
 
 def pending_of(ids: Relation, pending: Relation) -> Relation:
-    """Return the rows of pending that are requested, by `kernel.KEY`: as often as pending holds
-    them.
+    """Return the `kernel.KEY` of each row of pending that is requested.
+
+    A row that pending has several times is returned as often.
     """
     key = ", ".join(kernel.KEY)
     return pending.select(*kernel.KEY).sql(
@@ -410,7 +420,7 @@ def pending_of(ids: Relation, pending: Relation) -> Relation:
 
 
 def decisions(rows: Relation) -> Relation:
-    """Return one row per row of `with_pending`, with `kernel.BULK_OUTPUT`.  No shuffle."""
+    """Return one row per row of `with_pending`, with `kernel.BULK_OUTPUT`, without a shuffle."""
     order = ("group_key", *ID_ORDER, "request_number", "position")
     return rows.mapped(kernel.fold_range, _DECIDED, order)
 
@@ -445,7 +455,7 @@ def _is_of(*outcomes: Outcome) -> str:
 def entry_rows(
     decided: Relation, accepted: Relation, owners: Relation, kinds: Mapping[Outcome, Kind]
 ) -> Relation:
-    """Return the journal's rows about ids, one per id that a request names: names put back.
+    """Return the journal's rows about ids, one per id that a request names, with names added.
 
     Args:
         decided: `distributed`.
@@ -457,8 +467,8 @@ def entry_rows(
     from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
     who = "coalesce(recipient, caller)"
     consumer = name_or_error(who, "request_number", f"{who} IS NOT NULL")
-    # By both: should the table give other rows the second time, no request of another group is
-    # taken for this one.
+    # The join has both keys.  If the table returns other rows the second time, no request of
+    # another group is joined.
     return decided.sql(
         f"""
         WITH requests AS (
@@ -502,9 +512,11 @@ def request_rows(requests: Relation, judged: Relation) -> Relation:
 
 
 def consumer_rows(accepted: Relation) -> Relation:
-    """Return the journal's `consumer` rows: each caller, seen at the group's instant, also where it
-    names no id. Profile redis-7.0 knows a consumer only once it got an entry. A request whose
-    entries several consumers share names no caller, so it has no row.
+    """Return the journal's `consumer` rows: each caller, seen at the group's time.
+
+    A caller that names no id has a row, too.  With the profile redis-7.0 a consumer exists only
+    after it received an entry.  A request whose entries several consumers share names no caller, so
+    it has no row.
     """
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").distinct(
         f"'{Kind.CONSUMER}' AS kind",
@@ -513,7 +525,7 @@ def consumer_rows(accepted: Relation) -> Relation:
 
 
 def last_id_rows(accepted: Relation) -> Relation:
-    """The journal's `lastid` rows: one per group that is given one, the largest."""
+    """Return the journal's `lastid` rows: the largest LASTID of each group that has one."""
     sortable = f"struct({unsigned_sql('last_ms')}, {unsigned_sql('last_seq')})"
     return accepted.where("last_ms IS NOT NULL").sql(
         f"""

@@ -1,7 +1,7 @@
-"""What a store's tables lack: one row per problem, the worst first.
+"""Find the problems of a store's tables: one row per problem, the worst first.
 
-A problem `refuses` where a sweep would refuse a group for it, or could not use a table; the others
-are remarks.  `survey` says the same of one group, when it is swept.
+A problem `refuses` if a sweep would refuse a group for it, or could not use a table.  The others
+are remarks.  `survey` finds the same for one group, when it is swept.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from claimlib.plans.survey import (
 from claimlib.schema import TABLES, quote_text
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
-# Of repeated entries and consumers nothing is refused: what counts is whether an id is there, and
-# when a consumer was seen last.
+# Repeated entries and consumers refuse nothing.  A run only needs to know if an id exists, and when
+# a consumer was last seen.
 _HARMLESS_TWICE = ("entries", "consumers")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """What can be wrong; those above are worse."""
+    """Describe one possible problem.  A problem with a smaller rank is worse."""
 
     rank: int
     table: str
@@ -60,16 +60,16 @@ _MISSPELT = (
 )
 
 FOREIGN_RUNS = f"rows with {AHEAD}"
-"""What is found where rows bear run numbers that no run of the store has had."""
+"""The problem of rows whose run_seq no run of the store has had."""
 
 
 def problems(tables: Mapping[str, Relation], run_seq: int) -> Relation:
     """Return one row per problem.
 
-    Columns: `rank` (1: worst), `table`, `what`, `refuses`, `count` (how many rows, keys, groups or
-    owners, as `what` says) and `example`, one of them in JSON.
+    Columns: `rank` (1: worst), `table`, `what`, `refuses`, `count` and `example`.  `count` is the
+    number of rows, keys, groups or owners, as `what` states.  `example` is one of them in JSON.
 
-    Two passes over pending, one over each other table.
+    This takes two passes over pending, and one over each other table.
 
     Args:
         run_seq: the number that the store's next run will have.
@@ -103,13 +103,13 @@ def _repeated(table: str) -> dict[_Fault, str]:
 
 
 def _of_keys(table: str, run_seq: int) -> dict[_Fault, str]:
-    """Return the faults of a table by themselves, as `_by_key` takes them."""
+    """Return the faults that a table has without other tables, as `_by_key` takes them."""
     # A run that reads rows of unknown runs refuses their groups.  A consumer that is seen again
     # only keeps its old times.
     foreign = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
     faults = {**_repeated(table), foreign: f"count_if(run_seq >= {run_seq:d}L)"}
     if table in {"groups", "streams", "consumers"}:
-        # What is pending under other names is of a group that the table `groups` lacks.
+        # Pending entries under another name belong to a group that the table `groups` lacks.
         are_spelled = " AND ".join(map(is_spelling_sql, TABLES[table].key))
         misspelt = _Fault(3, table, _MISSPELT, refuses=False)
         faults[misspelt] = f"CASE WHEN {are_spelled} THEN 0L ELSE count(*) END"
@@ -117,7 +117,7 @@ def _of_keys(table: str, run_seq: int) -> dict[_Fault, str]:
 
 
 def _number(condition: str) -> str:
-    """Return SQL for 1 where a condition on a key is true, else 0."""
+    """Return SQL for 1 if a condition on a key is true, else 0."""
     return f"CASE WHEN {condition} THEN 1L ELSE 0L END"
 
 
@@ -135,7 +135,7 @@ def _by_key(table: str, rows: Relation, faults: Mapping[_Fault, str]) -> Relatio
     """Return one row per fault of a table, with the columns of `problems`.
 
     Args:
-        faults: of each fault how often a key has it: an aggregate of the rows of the key.
+        faults: by fault, how often a key has it, as an aggregate of the rows of the key.
     """
     key = ", ".join(TABLES[table].key)
     named = {fault: f"fault_{number}" for number, fault in enumerate(faults)}
@@ -155,7 +155,8 @@ def _by_key(table: str, rows: Relation, faults: Mapping[_Fault, str]) -> Relatio
 def _of_pending(pending: Relation, known: Relation, consumers: Relation) -> Relation:
     """Return the faults of pending that its keys do not show.
 
-    Sums by owner, then by group, then of all: one shuffle each, the later ones small.
+    The sums are by owner, then by group, then of all rows.  Each takes one shuffle.  The later ones
+    are small.
     """
     later = "delivery_time_ms > snapshot_ms"
     unknown_owner = "consumer IS NOT NULL AND is_consumer IS NULL"
@@ -202,15 +203,15 @@ def _added_up(name: str, condition: str, table: str, number: str = "") -> str:
     """Return SQL for how many rows meet a condition, and for the key of one of them.
 
     Args:
-        table: whose key that is.
-        number: an aggregate that is added up instead of the rows.
+        table: the table of the key.
+        number: an aggregate that is used instead of the number of rows.
     """
     example = f"min(CASE WHEN {condition} THEN {key_json_sql(table)} END) AS {name}_example"
     return f"{number or f'count_if({condition})'} AS {name}, {example}"
 
 
 def _sums(*names: str) -> str:
-    """Return SQL for the same of rows that are `_added_up` already."""
+    """Return SQL for the same sums over rows that `_added_up` has already summed."""
     return ", ".join(
         f"sum({name}) AS {name}, min({name}_example) AS {name}_example" for name in names
     )

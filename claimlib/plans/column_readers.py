@@ -24,7 +24,7 @@ from claimlib.semantics.names import SPELLING
 
 
 class Shape(StrEnum):
-    """What a value of a part is."""
+    """Name the kind of the values of a part."""
 
     NAME = "name"
     ID = "id"
@@ -100,7 +100,7 @@ def _name_reader(type_: str) -> Reader | None:
 
 
 def _text(column: str) -> str:
-    # Of a column with a collation, names that differ only in case would be one.
+    # In a column with a collation, names that differ only in case could be equal.
     return f"CAST({column} AS STRING)"
 
 
@@ -129,7 +129,7 @@ def _is_whole(type_: str) -> bool:
 
 
 def _natural(number: str) -> str:
-    """Return SQL for a whole number as BIGINT; null if it is negative or too large."""
+    """Return SQL for a whole number as BIGINT, or null if it is negative or too large."""
     return f"CASE WHEN {number} >= 0 THEN TRY_CAST({number} AS BIGINT) END"
 
 
@@ -211,9 +211,9 @@ def spelled_sql(raw: str) -> str:
 
 
 def is_spelling_sql(text: str) -> str:
-    """Return a SQL condition: whether `names.unspell` takes a text.
+    """Return the SQL condition that `names.unspell` accepts a text.
 
-    As for globs, its bytes are matched.
+    The bytes of the text are matched, as for globs.
     """
     return f"(is_valid_utf8({text}) AND {bytes_sql(text)} RLIKE {quote_text(SPELLING)})"
 
@@ -237,10 +237,11 @@ def _fields_reader(type_: str) -> Reader | None:
 
 
 def _pairs(pairs: str, types: Mapping[str, str]) -> str:
-    """Return SQL for pairs as the column `fields` of a store; null if a pair has a null.
+    """Return SQL for pairs as the column `fields` of a store, or null if a pair has a null.
 
     Args:
-        types: by name of a half in the given pairs, its type; first the name, then the value.
+        types: the type of each half of the given pairs, by its name there.  The first half is the
+            name, the second the value.
     """
     is_half = " OR ".join(f"pair.{half} IS NULL" for half in types)
     ours = ", ".join(

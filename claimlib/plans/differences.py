@@ -1,21 +1,22 @@
-"""What the reading of a source changes in a store: computed against pinned tables, row by row.
+"""Compute row by row what the reading of a source changes in a store, against pinned tables.
 
-`staged` is what was read of the source, `stored` the part of a pinned table that the request was
-for.  A difference of `pending` is one of
+`staged` is the rows that were read from the source.  `stored` is the requested part of a pinned
+table.  A difference of `pending` is one of
 
     new        the source has the row and the store does not
     replaced   both have it, with another owner, delivery time or delivery count
     removed    the store has it and the source does not
 
-Entries are the same, but what is `filled` has a payload that the store lacks, or another one.  Rows
-that are replaced, filled or removed are named in the journal, with what the store held; new rows
-are not: the landing has them.
+For entries, `filled` takes the place of `replaced`.  A `filled` entry has a payload that the store
+lacks, or another payload.  The journal has the rows that are replaced, filled or removed, with the
+values that the store had.  It does not have new rows, because the staged rows include them.
 
-A removed row is EXPLAINED if the source shows why it is gone: its group is still there and has
-delivered up to the last removed row (so consumers have acknowledged them), or, for an entry, its
-stream is still there and has generated ids up to the last removed one (so they were deleted or
-trimmed).  The removal is not explained if the stream or the group is gone, or if another stream has
-replaced the stream (`semantics.stream_life`).
+A removed row is EXPLAINED if the source shows why it is gone.  For `pending`, its group still
+exists and has delivered up to the last removed row, so consumers have acknowledged these rows.  For
+an entry, its stream still exists and has generated ids up to the last removed one.  So these
+entries were deleted or trimmed.  The removal is not explained if the stream or the group no longer
+exists.  It is not explained either if another stream has replaced the stream
+(`semantics.stream_life`).
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def _matches(column: str, glob: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Some rows by number and content, whatever their order: two sums of halves of their hashes."""
+    """Hold the number of some rows, and two sums of halves of their hashes.
+
+    The order of the rows does not matter.
+    """
 
     rows: int = 0
     high: int = 0
@@ -101,11 +105,11 @@ _DIGEST = (
     "struct(count(content) AS rows, coalesce(sum(shiftright(content, 32)), 0L) AS high,"
     " coalesce(sum(content & 4294967295L), 0L) AS low)"
 )
-"""As SQL: the aggregate of a `Digest` over a column `content` with the hashes of the rows."""
+"""SQL for the aggregate of a `Digest` over a column `content` with the hashes of the rows."""
 
 
 def _numbers_hash(*numbers: str) -> str:
-    """Return SQL for the hash of BIGINTs; the casts tell both engines the type."""
+    """Return SQL for the hash of BIGINTs.  The casts give both engines the type."""
     return f"xxhash64({', '.join(f'CAST({number} AS BIGINT)' for number in numbers)})"
 
 
@@ -124,7 +128,9 @@ def _entry_content(payload: str) -> str:
 
 
 def digest(table: str, rows: Relation, *aggregates: str) -> Relation:
-    """Return one row, `digest`: the `Digest` of stored or staged rows of `pending` or `entries`.
+    """Return one row with `digest`, the `Digest` of stored or staged rows of a table.
+
+    The table is `pending` or `entries`.
 
     Args:
         aggregates: further columns of that row, each a SQL aggregate of the rows with an alias.
@@ -136,7 +142,7 @@ def digest(table: str, rows: Relation, *aggregates: str) -> Relation:
 def left_alone(pending: Relation, scope: Scope) -> Relation:
     """Return one row per requested stream in which other groups have pending entries.
 
-    Columns: `stream`; `low` and `high`, the first and the last of these entries, as structs that
+    Columns: `stream`; `low` and `high`, the first and the last id of these entries, as structs that
     sort as ids do.
     """
     others = pending.where(f"{scope.has_stream()} AND NOT {scope.has_group()}")
@@ -157,12 +163,13 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
 
     Each repetition of a stored row counts.
 
-    Columns: group_key, id_ms, id_seq; `difference`, which is null if both rows are equal; the
+    Columns: group_key, id_ms, id_seq; `difference`, which is None if both rows are equal; the
     staged consumer, delivery_time_ms and delivery_count; of the stored row `stored_stream` and
-    `stored_consumer_group`, which are null if the store lacks it, from_consumer,
+    `stored_consumer_group`, which are None if the store lacks it, from_consumer,
     from_delivery_time_ms, from_delivery_count, `stored_run_seq` and `stored_is_claim`; and
-    `content`, the hash of the row after the run, which is null if the run removes it.  One shuffle
-    of both sides.
+    `content`, the hash of the row after the run, which is None if the run removes it.
+
+    This takes one shuffle of both sides.
 
     Args:
         stored: rows of pending with `is_claim`, which is true if a run of the store wrote the row.
@@ -193,9 +200,9 @@ _STAYS = "NOT (difference <=> 'removed')"
 
 
 def replaced_and_removed(compared: Relation) -> Relation:
-    """Return the journal's `pending_replaced` and `pending_removed` rows.
+    """Return the journal's `pending_replaced` and `pending_removed` rows, each once.
 
-    Each once: a repeated row of the store is changed by the same journal row.
+    Equal rows of the store are changed by the same journal row.
     """
     is_replaced = "difference = 'replaced'"
     before = (f"from_{name}" for name in _STATE)
@@ -220,12 +227,17 @@ _IS_CLAIM_TAKEN_BACK = (
 
 
 def pending_by_group(compared: Relation) -> Relation:
-    """Return one row per (stream, consumer_group) of the store, and one (null) for all new rows.
+    """Return one row per (stream, consumer_group) of the store, and one for all new rows.
 
-    Columns: `stored`, `new`, `changed`, `removed` (rows), `claims` (of the changed rows, those that
-    a run of the store had given to another consumer), `last`, the largest removed id as a struct
-    that sorts as ids do (None if no row is removed), `last_run_seq` (the largest of the stored
-    rows) and `after`, the `Digest` of the rows after the run.  One shuffle, of partial sums.
+    The names in the row for new rows are None.
+
+    Columns: `stored`, `new`, `changed` and `removed`, which are numbers of rows; `claims`, the
+    number of changed rows that a run of the store had given to another consumer; `last`, the
+    largest removed id as a struct that sorts as ids do, or None if no row is removed;
+    `last_run_seq`, the largest of the stored rows; and `after`, the `Digest` of the rows after the
+    run.
+
+    This takes one shuffle, of partial sums.
     """
     return compared.sql(
         f"""
@@ -240,15 +252,18 @@ def pending_by_group(compared: Relation) -> Relation:
 
 
 BOUNDS = (*PROVEN_RANGE, "first_ms", "first_seq")
-"""Columns of a stream that was read: the bounds of the ids that were read (null if none were), and
-the smallest id that it has (0-0 if it is empty; null if unknown)."""
+"""Columns of a stream that was read.
+
+They are the bounds of the ids that were read, and the smallest id of the stream.  The bounds are
+None if no ids were read.  The smallest id is 0-0 if the stream is empty, and None if it is unknown.
+"""
 
 
 def with_known_absence(stored: Relation) -> Relation:
-    """Return stored entries with `absence_is_known` besides their `BOUNDS`.
+    """Return stored entries that have `BOUNDS` with the column `absence_is_known`.
 
     It is true if an entry that was not read cannot exist in the source.  Only a part of a stream is
-    read; an entry outside this part may still exist.
+    read.  An entry outside this part may still exist.
     """
     from_ms, from_seq, to_ms, to_seq, *first = BOUNDS
     was_read = (
@@ -263,11 +278,12 @@ def with_known_absence(stored: Relation) -> Relation:
 def compared_entries(staged: Relation, stored: Relation) -> Relation:
     """Return one row per entry that the source or the store has.
 
-    Columns: stream_key, id_ms, id_seq; `difference`, which is null if nothing changes;
-    `from_payload`, the hash of the stored payload, which is null if there is none; `stored_stream`
-    and `stored_run_seq`, which are null if the store lacks the entry; `absence_is_known`; and
-    `content`, the hash of the entry after the run, which is null if the run removes it.  One
-    shuffle of both sides, without payloads.
+    Columns: stream_key, id_ms, id_seq; `difference`, which is None if nothing changes;
+    `from_payload`, the hash of the stored payload, which is None if there is none; `stored_stream`
+    and `stored_run_seq`, which are None if the store lacks the entry; `absence_is_known`; and
+    `content`, the hash of the entry after the run, which is None if the run removes it.
+
+    This takes one shuffle of both sides, without payloads.
 
     Args:
         stored: rows of `with_known_absence`.
@@ -334,7 +350,7 @@ def _sums(changed: str) -> str:
             max(stored_run_seq) AS last_run_seq, {_DIGEST} AS after"""
 
 
-# ------------------------------------------------------------------- what nothing explains
+# ------------------------------------------------------------------- unexplained removals
 
 
 def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
@@ -342,7 +358,7 @@ def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
 
     Columns: `stored` and `unexplained` (rows of pending).
 
-    `groups`: one row per group of the source, with last_delivered_ms and last_delivered_seq.
+    `groups` has one row per group of the source, with last_delivered_ms and last_delivered_seq.
     """
     return _unexplained(removed, groups, GROUP_SQL, "last_delivered")
 
@@ -406,14 +422,14 @@ def largest_share(by_stream: Relation, gone: Relation, limit: float) -> Relation
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the staged rows of a table are compared with the stored ones.
+    """Hold the functions that compare the staged rows of a table with the stored ones.
 
     Attributes:
-        compared: from staged and stored rows to one row per difference.
-        by_key: sums of what `compared` gives, one row per group or stream.
-        journal_rows: of what `compared` gives, the rows that a run changes.
-        unexplained: from `by_key` and one row per group or stream of the source to what nothing
-            explains, one row per stream.
+        compared: compares staged and stored rows, one row per difference.
+        by_key: sums up the rows of `compared`, one row per group or stream.
+        journal_rows: returns the journal rows for those rows of `compared` that a run changes.
+        unexplained: counts the removals that nothing explains, one row per stream.  It takes the
+            rows of `by_key`, and one row per group or stream of the source.
     """
 
     compared: Callable[[Relation, Relation], Relation]

@@ -1,7 +1,7 @@
-"""Guards: what a request leaves alone, or refuses, that the server would do (`model.Guards`).
+"""Apply guards, which limit a request beyond what the server does (`model.Guards`).
 
-Which owners the guards spare, and which one is the parking consumer, depends only on the owner.
-There are few owners, so it is computed once per owner and joined to the entries by keys.
+Two facts depend only on the owner of an entry: the guards spare it, or it is the parking consumer.
+There are few owners, so these facts are computed once per owner and joined to the entries by keys.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from claimlib.schema import quote_text
 from claimlib.semantics import rules
 
 ANY_GUARD = f"({' OR '.join(f'{name} IS NOT NULL' for name in GUARDS)})"
-"""As SQL: whether a request has a guard."""
+"""The SQL condition that a request has a guard."""
 
 
 def owners(
     pending: Relation, consumers: Relation, accepted: Relation, patterns: Relation
 ) -> Relation:
-    """Return one row per owner that has entries in a group whose request has guards: group_key,
-    consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
+    """Return one row per owner that has entries in a group whose request has guards.
+
+    Columns: group_key, consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
 
     Args:
-        consumers: the rows of the table consumers; a negative time says nothing.
+        consumers: the rows of the table consumers.  A negative time counts as unknown.
         accepted: `survey.judged` without the refused groups.
         patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
     """
@@ -32,7 +33,7 @@ def owners(
         *terms("now_ms", "last_ms", "only_consumers_idle_ms", "equal_counts")
     )
     matches = f"coalesce({bytes_sql('consumer')} RLIKE pattern, false)"
-    # Nobody is not active; of a consumer that is not known, nobody can tell.
+    # Entries without an owner are not spared for activity.  An unknown consumer is spared.
     is_spared = (
         f"only_from IS NOT NULL AND NOT {matches}"
         " OR only_consumers_idle_ms IS NOT NULL AND consumer IS NOT NULL"
@@ -75,7 +76,7 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
     Args:
         judged: with the groups' keys.
         examined: the accepted groups' candidates, see `sweep.candidates`.
-        pending: all of pending: the share of a page, too, is that of the group's whole PEL.
+        pending: all of pending, because the share of a page also refers to the group's whole PEL.
     """
     claimed: str = rules.is_claimed(*terms("present", "is_claimable")).sql
     purged: str = rules.is_deleted(*terms("present")).sql
@@ -117,12 +118,12 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
 
 
 def unweighed(judged: Relation) -> Relation:
-    """`judged` with the columns of `weighed`, where no request has guards."""
+    """Return `judged` with the columns of `weighed` if no request has guards."""
     none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("spared", "parked"))
     return judged.select("*", *none)
 
 
-# Why a limit refuses a group, as the reference says it; null where none does.
+# Why a limit refuses a group, in the words of the reference (`semantics.scan`).  Null if none does.
 _CLAIMS = "guard max_claims: %d entries would be claimed, and it allows %d"
 _SHARE = (
     "guard max_deleted_share: %d of %d pending entries would be deleted, more than a share of %.4f"

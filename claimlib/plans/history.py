@@ -12,7 +12,7 @@ EVENTS = (
     *_CHANGED,
     *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
 )
-"""The kinds of journal rows that state what a run changed or found of a pending entry."""
+"""The kinds of journal rows that state how a run changed or found a pending entry."""
 # Of these kinds, `at_ms` is the time of the tombstone.
 _AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Relation:
-    """Return one row per event of an entry: `COLUMNS`, and `request` (the run's, in JSON).
+    """Return one row per event of an entry: `COLUMNS`, and `request`, that of the run in JSON.
 
     `at_ms` is the time of the event.  For a claim it is the time for which idle times were
     computed, for a reading the snapshot time.  None if it is unknown.
@@ -70,10 +70,10 @@ _TYPES = ("STRING", "BIGINT", "BIGINT")
 
 
 def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Relation:
-    """Return one row per entry that a run took from a consumer, or gave to it: `COLUMNS`,
-    `request`, and `change`, which is `lost` or `received`.
+    """Return one row per entry that a run took from a consumer, or gave to it.
 
-    An entry whose owner the run did not change has no row.
+    Columns: `COLUMNS`, `request`, and `change`, which is `lost` or `received`.  An entry whose
+    owner the run did not change has no row.
 
     Args:
         changes: journal rows of `EVENTS` kinds in which the consumer is an owner.

@@ -1,9 +1,9 @@
-"""Somebody else's tables as rows of ours: which column is which, and what is wrong with a row.
+"""Convert the rows of a user's tables into rows of a store, and find their faults.
 
-A given table may have other columns, other names and other types than ours; a `TableMap` says which
-of its columns is which, and `column_readers` how the values of a column are read.
+A given table may have other columns, other names and other types than the store's tables.  A
+`TableMap` assigns its columns, and `column_readers` reads their values.
 
-Nothing is repaired: a value that does not fit is a fault of its row.
+Nothing is repaired.  A value that does not fit is a fault of its row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from claimlib.schema import FIELDS_TYPE, TABLES, quote_identifier, quote_text
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a row of a given table says under one key of the map.
+    """Describe the part of a given table's row that one key of the map names.
 
     Attributes:
-        columns: the columns of ours that it fills.
-        nullable: whether null is a value of it.
-        optional: whether the given table may lack it; then it is null throughout.
+        columns: the columns of the store's table that the part fills.
+        nullable: True if the part may be null.
+        optional: True if the given table may lack the part.  Then it is null in all rows.
     """
 
     shape: Shape
@@ -93,13 +93,15 @@ PARTS: Mapping[str, Mapping[str, Part]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """Which column of a given table is which of ours; a part without an entry has our names.
+    """Assign the columns of a given table to the parts of the store's table.
+
+    A part without an assignment has the store's column names.
 
     Attributes:
-        columns: by key of `PARTS`: the given table's column, or two of them for an id.
-        id_bits: whether number columns of ids are BIGINTs with the BITS of the unsigned numbers, as
-            our own tables hold them; else they are the numbers, and none is negative.
-        said_at: by key: where it is said, for messages.
+        columns: by key of `PARTS`, the given table's column, or two columns for an id.
+        id_bits: True if number columns of ids are BIGINTs with the BITS of the unsigned numbers, as
+            in the store's tables.  Otherwise they are the numbers, and none is negative.
+        said_at: by key, the place of its assignment, for messages.
 
     Examples:
         >>> TableMap({"consumer": ("owner",), "id": ("ms", "seq")}).columns["id"]
@@ -111,7 +113,7 @@ class TableMap:
     said_at: Mapping[str, str] = field(default_factory=dict)
 
     def where(self, table: str, key: str) -> str:
-        """Return where people find the entry of a key."""
+        """Return the place where a user finds the assignment of a key."""
         return self.said_at.get(key, f"{table}.{key}")
 
 
@@ -140,8 +142,9 @@ _Parts = Mapping[str, Sequence[_Column]]
 def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
     """Return a given table with the columns of a store: one row per given row.
 
-    Columns: those of `PARTS[table]`, null if a value is missing or cannot be used.
-    `fault_column` and `fault` say which column is wrong and why; both are null if the row is sound.
+    Columns: those of `PARTS[table]`, None if a value is missing or cannot be used.
+    `fault_column` is the column that is wrong, and `fault` the reason.  Both are None if the row is
+    sound.
     `shown` is the key of the row as it was given, in JSON.
 
     Raises:
@@ -203,7 +206,7 @@ def faults(tables: Mapping[str, Relation]) -> Relation:
     """Return one row per (table, fault_column, fault) of `conformed` tables.
 
     `rows` is the number of given rows.  `times` has one element per column of times, with its
-    `name`.  Its `low` and `high` are the extreme times above 0, or null if there is none.  The
+    `name`.  Its `low` and `high` are the extreme times above 0, or None if there is none.  The
     sound rows of a table are counted in a row without a fault.  Each table is read once.
     """
     return union_all(
@@ -294,7 +297,7 @@ def _by_name(key: str, part: Part, names: Container[str]) -> tuple[str, ...]:
 
 
 def _values(table: str, key: str, located: _Parts, table_map: TableMap) -> list[str]:
-    """Return SQL for the store's columns of a part; null if the table lacks the part."""
+    """Return SQL for the store's columns of a part, or for nulls if the table lacks the part."""
     part = PARTS[table][key]
     if key not in located:
         type_ = FIELDS_TYPE if part.shape is Shape.FIELDS else "BIGINT"
@@ -347,7 +350,7 @@ _RANGE_FAULTS: tuple[_Fault, ...] = tuple(
 
 
 def _first_fault(texts: Mapping[str, str]) -> str:
-    """Return SQL for the text of the first true condition; null if none is true.
+    """Return SQL for the text of the first true condition, or for null if none is true.
 
     Args:
         texts: the texts by SQL condition.

@@ -1,4 +1,4 @@
-"""Decisions as rows of the journal: names put back, one row per entry, group and consumer."""
+"""State decisions as rows of the journal, with names: one row per entry, group and consumer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from claimlib.schema import JOURNAL, Kind
 from claimlib.semantics.model import Outcome
 
 JOURNAL_ROW = {name: type_ for name, type_ in JOURNAL.types.items() if name != "run_seq"}
-"""The types of what a decision states, by column."""
+"""The types of the columns that a decision states, by column."""
 UPDATED = (Kind.CLAIMED, Kind.MOVED, Kind.RESTORED)
 REMOVED = (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN)
 ADDED = (Kind.FORCED, Kind.RETURNED)
 CHANGED = (*UPDATED, *REMOVED, *ADDED)
-"""The kinds of journal rows that state how a run changed a pending entry.  A snapshot and an import
-have kinds of their own."""
+"""The kinds of journal rows that state how a run changed a pending entry.
+
+A snapshot and an import have other kinds.
+"""
 PLACE = (*GROUP, "stream_key", "group_key", "bucket")
 """The columns that place a row about a group: its names, their keys and its bucket."""
 
@@ -79,17 +81,18 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
 
 
 def name_or_error(name: str, key: str, is_known: str) -> str:
-    """As SQL: column `name`, or an error where the join by `key` found nothing."""
+    """Return SQL for the column `name`, or for an error if the join by `key` found no row."""
     missing = f"CAST(raise_error(concat('claimlib: no name for {key} ', {key})) AS STRING)"
     return f"CASE WHEN {is_known} THEN {name} ELSE {missing} END"
 
 
 def group_rows(groups: Relation) -> Relation:
-    """Return the journal's `swept` and `refused` rows: one per judged group, with what the survey
-    saw.
+    """Return the journal's `swept` and `refused` rows, with the sums of the survey.
+
+    There is one row per group of `survey.judged`.
     """
     request = ", ".join(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name not in GROUP)
-    # Null: a group that only `pending` knows.
+    # `count` is also null for a group that only `pending` has.
     is_sweep = "count IS NULL"
     return groups.select(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
@@ -105,10 +108,12 @@ OF_WHOLE_PELS = ("pending_before", "oldest_delivery_time_ms", "highest_delivery_
 
 
 def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
-    """The journal's `cursor` rows: one per swept group that got a page, or whose cursor is kept:
-    the first id that was not examined, 0-0 where there is none.
+    """Return the journal's `cursor` rows.
 
-    `next_ids` is `pages.next_ids`; null where the run has no pages.
+    There is one row per swept group that got a page, or whose cursor is kept.  It has the first id
+    that was not examined, or 0-0 if there is none.
+
+    `next_ids` is `pages.next_ids`, or None if the run has no pages.
     """
     placed = accepted.where("count IS NOT NULL OR cursor IS NOT NULL")
     if next_ids is None:

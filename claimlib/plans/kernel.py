@@ -1,14 +1,14 @@
-"""What happens to a sorted range of a PEL, vectorized: the functions that `mapInPandas` runs.
+"""Decide sorted ranges of a PEL with vectorized functions, which `mapInPandas` runs.
 
-`decide_range` is XAUTOCLAIM's, `fold_range` XCLAIM's.  The same decisions as `scan`, reached
-another way: `scan` walks one group entry by entry, this takes whole batches of many groups at once.
-The two share `rules` and nothing else, so that each checks the other.  No Spark here, and no state
-but the last key of the batch before.
+`decide_range` is for XAUTOCLAIM, and `fold_range` for XCLAIM.  They make the same decisions as
+`scan` in another way.  `scan` reads one group entry by entry.  These functions take whole batches
+of many groups at once.  The two share only `rules`, so that each checks the other.  This module
+does not use Spark, and keeps no state except the last key of the batch before.
 
-A range is promised sorted by (group_key, id), ids compared as unsigned numbers; where ids were
-named, by request and position too.  The promise is checked: a row out of order would mean that
-the plan broke it, an equal one that the table holds two rows of one pending entry; both stop the
-run before anything is decided.
+A range must be sorted by (group_key, id), with ids compared as unsigned numbers.  If requests name
+the ids, it must also be sorted by request and position.  The order is checked.  A row out of order
+means that the plan is wrong.  An equal row means that the table has two rows of one pending entry.
+Both stop the run before anything is decided.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from claimlib.semantics.model import Outcome
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# What stands in the message of an error that crosses from a worker to the driver as text only.
+# The marks in messages of errors that pass from a worker to the driver as text only.
 BROKEN_ORDER_MARK = "claimlib: a PEL range is not sorted"
 NO_REQUEST_MARK = "claimlib: a PEL range has rows of a group without a request"
 
@@ -86,8 +86,10 @@ Key = tuple[Any, ...]
 
 
 def worker_python(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """One row per batch: the version of the Python that runs it, as `mapInPandas` runs the
-    others."""
+    """Yield one row per batch: the version of the Python that runs it.
+
+    `mapInPandas` runs this function like the others.
+    """
     for _ in batches:
         yield pd.DataFrame({"python": [platform.python_version()]})
 
@@ -95,20 +97,21 @@ def worker_python(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Decide each entry of one sorted range.
 
-    In: one row per examined pending entry with the columns of `INPUT`: `group_key` and
-    `consumer_key` are 64-bit hashes, ids the BIGINTs of `ids.to_bigint`, `present` whether the id
-    is in the stream, `is_spared` and `is_parking` what `rules.is_claimable` asks about the owner.
-    Out: one row per entry that is claimed, parked or deleted, with the columns of `OUTPUT`;
-    `outcome` is an `Outcome`, the `from_*` columns are what was found, `delivery_count` is the new
-    count.  A row that the rule leaves alone gives none.
+    The input has one row per examined pending entry, with the columns of `INPUT`.  `group_key` and
+    `consumer_key` are 64-bit hashes.  Ids are the BIGINTs of `ids.to_bigint`.  `present` is True if
+    the id is in the stream.  For `is_spared` and `is_parking` see `rules.is_claimable`.
+
+    The output has one row per entry that is claimed, parked or deleted, with the columns of
+    `OUTPUT`.  `outcome` is an `Outcome`.  The `from_*` columns are the state that was found, and
+    `delivery_count` is the new count.  An entry that the rule leaves has no row.
 
     Args:
-        requests: one row per group, its key the index, with the columns of `REQUEST`.  They come
-            once, not with every row, so that rows are narrow.
+        requests: one row per group, with its key as the index and the columns of `REQUEST`.  They
+            are given once and not with every row, so that rows are narrow.
 
     Raises:
-        ValueError: the range is not sorted, or holds two rows of one key, or rows of a group that
-            has no request.
+        ValueError: the range is not sorted, or has two rows of one key, or has rows of a group
+            without a request.
     """
     by_group = {name: requests[name].to_numpy() for name in REQUEST}
     last: Key | None = None
@@ -122,7 +125,10 @@ def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Ite
 
 
 def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
-    """`request`: of each row that of its group."""
+    """Return the decisions of a batch.
+
+    `request` has for each row the request of its group.
+    """
     present = batch["present"].to_numpy()
     delivery_count = batch["delivery_count"].to_numpy()
     idle_enough = rules.is_idle_enough(
@@ -157,23 +163,25 @@ def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> p
 def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Decide each id that was requested in one sorted range, request after request.
 
-    In: one row per id that a request names, with the columns of `BULK_INPUT`: `is_pending` whether
-    the group's PEL has it, `is_owned` whether it has an owner there, `consumer_key`,
-    `delivery_time_ms` and `delivery_count` what was found (0 or empty where nothing was), the rest
-    the request: `new_delivery_time_ms` the time that it gives, `retrycount` the count (-1: none).
-    Out: one row per row, with the columns of `BULK_OUTPUT`; `outcome` is an `Outcome`, the
-    `from_*` columns are what the PEL held before the first of the requests, the new time and count
-    those that the id had right behind this one.
+    The input has one row per id that a request names, with the columns of `BULK_INPUT`.
+    `is_pending` is True if the group's PEL has the id, and `is_owned` if the id has an owner there.
+    `consumer_key`, `delivery_time_ms` and `delivery_count` are the state that was found, or 0 if
+    the id is not pending.  The other columns are those of the request.  `new_delivery_time_ms` is
+    the time that it sets, and `retrycount` the count (-1: none).
+
+    The output has one row per row, with the columns of `BULK_OUTPUT`.  `outcome` is an `Outcome`.
+    The `from_*` columns are the state of the PEL before the first of the requests.  The new time
+    and count are those of the id directly after this request.
 
     Raises:
-        ValueError: the range is not sorted, or holds two rows of one key.
+        ValueError: the range is not sorted, or has two rows of one key.
     """
     last: Key | None = None
     left = None
     for batch in batches:
         if len(batch):
             last = _check_order(batch, last, BULK_KEY)
-            # An id that is requested again may go on in the next batch.
+            # The next batch may request the last id again.
             known = batch if left is None else pd.concat([left, batch], ignore_index=True)
             first_of_last = _starts(known)[-1]
             yield _fold_batch(known.iloc[:first_of_last])
@@ -183,8 +191,9 @@ def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
 
 def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
-    """Return the decisions about whole ids: first where each is named for the first time, and so
-    on.
+    """Return the decisions about whole ids.
+
+    The first step decides the first request of each id, the next step the second, and so on.
     """
     starts = _starts(batch)
     key = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
@@ -217,7 +226,7 @@ _GOT = (int(Outcome.CLAIMED), int(Outcome.FORCED))
 
 @dataclass
 class _State:
-    """What the PEL holds of some ids, while requests go over them."""
+    """Hold the state of some ids in the PEL while requests are applied to them."""
 
     was_pending: NDArray[np.bool_]
     pending: NDArray[np.bool_]
@@ -227,7 +236,7 @@ class _State:
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> _State:
-        """Return the state before, from one row per id."""
+        """Return the state before the requests, from one row per id."""
         return cls(
             was_pending=rows["is_pending"].to_numpy(),
             pending=rows["is_pending"].to_numpy().copy(),
@@ -237,9 +246,7 @@ class _State:
         )
 
     def decide(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> NDArray[np.int8]:
-        """Return the outcomes of different ids that are requested by a row each; the state after
-        it.
-        """
+        """Return the outcomes of different ids, each requested by one row, and update the state."""
         pending = self.pending[ids]
         idle_enough = rules.is_idle_enough(
             rows["now_ms"].to_numpy(),
@@ -267,14 +274,16 @@ class _State:
 
 
 def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Return where another id begins."""
+    """Return the positions at which another id begins."""
     changes = reduce(or_, (column[1:] != column[:-1] for column in _columns(rows, KEY)))
     return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
 
 
 def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) -> Key:
-    """Return the batch's last key, after every step from `last` through the batch went strictly
-    up.
+    """Return the last key of a batch.
+
+    Raises:
+        ValueError: the keys from `last` to the end of the batch do not strictly increase.
     """
     columns = _columns(batch, key)
     if last is not None:
@@ -295,7 +304,7 @@ def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) ->
 
 
 def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
-    """Return the columns of a key, each sorting as the key does."""
+    """Return the columns of a key, each in a form that sorts as the key does."""
     return [_unsigned(rows[name]) if name in _HALVES else rows[name].to_numpy() for name in key]
 
 

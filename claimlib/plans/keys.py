@@ -1,7 +1,7 @@
-"""What rows are compared by: unsigned ids, names by glob, and the keys that stand for names.
+"""Compare rows by unsigned ids, by globs on names, and by keys that represent names.
 
-Names do not travel: joins, shuffles and the kernel carry 64-bit hashes, which is exact only if no
-two names of the store share a hash.  `named_keys` finds such names; a run that meets them is
+Joins, shuffles and the kernel use 64-bit hashes instead of names.  This is exact only if no two
+names of the store share a hash.  `named_keys` finds such names, and a run that finds them is
 refused.
 
 Ids are unsigned, and BIGINT is signed.  Orders and ranges use `unsigned_sql(x)`, which flips the
@@ -32,7 +32,7 @@ def bigint_sql(number: int) -> str:
 
 
 def unsigned_sql(number: str) -> str:
-    """As SQL: a BIGINT that sorts as the unsigned number whose bits another holds."""
+    """Return SQL for a BIGINT that sorts as the unsigned number with the bits of `number`."""
     return f"({number} ^ {_SIGN_BIT})"
 
 
@@ -42,11 +42,11 @@ def sortable_as_id(sortable: Mapping[str, int]) -> StreamId:
 
 
 ID_ORDER = tuple(unsigned_sql(half) for half in ("id_ms", "id_seq"))
-"""As SQL: what rows with an id are sorted by."""
+"""The SQL expressions by which rows with an id are sorted."""
 
 
 def id_text_sql(ms: str = "id_ms", seq: str = "id_seq") -> str:
-    """As SQL: an id as people write it."""
+    """Return SQL for an id as a text, `ms-seq`."""
     return f"concat_ws('-', conv(hex({ms}), 16, 10), conv(hex({seq}), 16, 10))"
 
 
@@ -78,13 +78,15 @@ def without(rows: Relation, others: Relation, *also: str) -> Relation:
 
 
 def id_at_least(ms: str, seq: str, low_ms: str, low_seq: str) -> str:
-    """A SQL condition: whether the id in (ms, seq) is not smaller than that in (low_ms, low_seq);
-    each of them is a column, or a BIGINT as SQL."""
+    """Return the SQL condition that the id (ms, seq) is at least the id (low_ms, low_seq).
+
+    Each argument is a column, or a BIGINT as SQL.
+    """
     return _compared(ms, seq, ">", low_ms, low_seq)
 
 
 def id_at_most(ms: str, seq: str, high_ms: str, high_seq: str) -> str:
-    """The same: whether it is not larger than the id in (high_ms, high_seq)."""
+    """Return the SQL condition that the id (ms, seq) is at most the id (high_ms, high_seq)."""
     return _compared(ms, seq, "<", high_ms, high_seq)
 
 
@@ -95,71 +97,80 @@ def _compared(ms: str, seq: str, operator: str, end_ms: str, end_seq: str) -> st
 
 
 def glob_sql(name: str, glob: str) -> str:
-    """A SQL condition: whether the bytes behind the spelled name match a Redis glob."""
+    """Return the SQL condition that the bytes of a spelled name match a Redis glob."""
     if glob == "*":
         return "true"
     return f"{bytes_sql(name)} RLIKE {quote_text(glob_pattern(glob))}"
 
 
 def bytes_sql(name: str) -> str:
-    """Return what a glob's pattern is searched in: each byte of the spelled name as one
-    character.
+    """Return SQL for the text in which a glob's pattern is searched.
+
+    Each byte of the spelled name is one character.
     """
     return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
-# As SQL: the keys of a row's stream, of its (stream, consumer_group), and of its owner.  An entry
-# without an owner has a key too.
+# SQL for the keys of a row's stream, of its (stream, consumer_group), and of its owner.  An entry
+# without an owner has a key, too.
 STREAM_KEY = "xxhash64(stream)"
 GROUP_KEY = "xxhash64(stream, consumer_group)"
 CONSUMER_KEY = "xxhash64(consumer)"
 
 
 def each_sql(aggregate: str, *names: str) -> str:
-    """As SQL: an aggregate, as `min`, of each of some columns, under the column's own name."""
+    """Return SQL for an aggregate such as `min` of each of some columns, with the same names."""
     return ", ".join(f"{aggregate}({name}) AS {name}" for name in names)
 
 
 def bucket_of(stream: str, buckets: int) -> str:
-    """As SQL: the bucket of one stream, by its spelled name."""
+    """Return SQL for the bucket of one stream, by its spelled name."""
     return BUCKET_SQL.format(buckets=buckets).replace("stream", quote_text(stream))
 
 
 def is_group(stream: str, group: str) -> str:
-    """A SQL condition: whether a row is of one group, by spelled names."""
+    """Return the SQL condition that a row belongs to one group, by spelled names."""
     return f"stream = {quote_text(stream)} AND consumer_group = {quote_text(group)}"
 
 
 def is_stream(stream: str, buckets: int) -> str:
-    """A SQL condition: whether a row of a table with buckets is of one stream, by its spelled name:
-    no file of another bucket is read."""
+    """Return the SQL condition that a row of a table with buckets belongs to one stream.
+
+    `stream` is its spelled name.  No file of another bucket is read.
+    """
     return f"stream = {quote_text(stream)} AND bucket = {bucket_of(stream, buckets)}"
 
 
 def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:
-    """Unsigned numbers from `low_ms` to `high_ms` as intervals of BIGINTs: two of them where they
-    lie on both sides of 2^63, from where on a BIGINT is negative."""
+    """Return the unsigned numbers from `low_ms` to `high_ms` as intervals of BIGINTs.
+
+    There are two intervals if the numbers are on both sides of 2^63, because from there on the
+    BIGINT is negative.
+    """
     low, high = to_bigint(low_ms), to_bigint(high_ms)
     return [(low, high)] if low <= high else [(-(2**63), high), (low, 2**63 - 1)]
 
 
 IS_SHARED = "one != other"
-"""Whether a row of `named_keys` is of a key that two names share."""
+"""The condition that a row of `named_keys` is for a key that two names share."""
 
 
 def named_keys(
     groups: Relation, consumers: Relation, known: Relation, entries: Relation
 ) -> Relation:
-    """Return one row per 64-bit key of a consumer, and one per key that two names of the store
-    share: of, key, and the first and the last of its names, `one` and `other`; if no row
+    """Return one row per 64-bit key of a consumer, and one per key that two names share.
+
+    Columns: of, key, and the first and the last of its names, `one` and `other`.  If no row
     `IS_SHARED`, hashes are exact.
 
-    Streams that exist only in entries count: their ids would be taken for another stream's.
+    Streams that exist only in entries count, because their ids would be taken for ids of another
+    stream.
 
     Args:
         groups: rows with the groups that have pending entries.
-        consumers: rows whose `consumer` is the owner of a pending entry; further names do no harm.
-        known: further groups, by name: known or requested, whatever is pending in them.
+        consumers: rows whose `consumer` is the owner of a pending entry.  Further names are
+            allowed.
+        known: further groups that are known or requested, by name, even without pending entries.
         entries: rows with a stream each.
     """
     return groups.sql(
@@ -191,7 +202,7 @@ _CONSUMER_TEXT = "coalesce(concat('=', consumer), '')"
 
 
 def spelled_name(of: str, name: str) -> str:
-    """Return the name in a row of `named_keys` as people spell it."""
+    """Return the name in a row of `named_keys` as messages show it."""
     if of == "stream":
         return name
     if of == "consumer":
@@ -201,8 +212,10 @@ def spelled_name(of: str, name: str) -> str:
 
 
 def owners_of_keys(named: Relation) -> Relation:
-    """Return one row per owner of pending entries: from_consumer_key, from_consumer (None for
-    an entry without an owner), `is_known` (true).
+    """Return one row per owner of pending entries.
+
+    Columns: from_consumer_key, from_consumer (None for entries without an owner) and `is_known`,
+    which is true.
 
     Args:
         named: `named_keys`, if no names share a hash.

@@ -7,10 +7,10 @@ from claimlib.schema import Kind
 
 
 def old_runs(runs: Relation, before_ms: int) -> Relation:
-    """Return the last run of the beginning of the history in which all runs are old.
+    """Return the last run of the part at the beginning of the history in which all runs are old.
 
-    A run is old if it ended before an instant.  A run without times is not old.  The result is one
-    row with the column `through`: the number of the run, or 0 if there is none.
+    A run is old if it ended before a time.  A run without times is not old.  The result is one row
+    with the column `through`: the number of the run, or 0 if there is none.
 
     Args:
         runs: the table.

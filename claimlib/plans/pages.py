@@ -1,9 +1,10 @@
-"""Pages: what exactly one XAUTOCLAIM with a COUNT examines in each group, and where it ends.
+"""Find the rows that one XAUTOCLAIM with a COUNT examines in each group, and their end.
 
-A page examines the first `10 * COUNT` pending entries from its start, and stops behind the COUNT-th
-hit (see `scan`).  So only the first `10 * COUNT + 1` of them matter: the page's rows.  Where they
-end is not known beforehand.  `counted` counts in a window of ids, in bins, so that whoever asks can
-widen or narrow the window until it holds the page's rows and few others; nothing outside is read.
+A page examines the first `10 * COUNT` pending entries from its start.  It stops after COUNT of them
+were claimed or deleted (see `scan`).  So only the first `10 * COUNT + 1` entries matter, which are
+the page's rows.  Their end is not known beforehand.  `counted` counts the ids of a window in bins.
+With these counts the caller widens or narrows the window, until it has the page's rows and few
+others.  No row outside the window is read.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ BINS = 64
 
 
 def counted(pending: Relation, windows: Relation) -> Relation:
-    """Return where each page's rows end: one row per group that has entries in its window.
+    """Return the bin in which each page's rows end, one row per group with entries in its window.
 
-    Columns: stream, consumer_group, `bin` (the first bin up to whose end there are `page_rows`
-    rows), `up_to_bin` (the number of rows up to its end) and `low_ms` (the smallest id_ms of all).
-    `bin` is None if the window has fewer rows.  Rows are counted in their partitions.  At most
-    `BINS` numbers per group and partition are shuffled.
+    Columns: stream, consumer_group; `bin`, the first bin up to whose end there are `page_rows`
+    rows; `up_to_bin`, the number of rows up to its end; and `low_ms`, the smallest id_ms.  `bin` is
+    None if the window has fewer rows.  Rows are counted in their partitions.  At most `BINS`
+    numbers per group and partition are shuffled.
 
     Args:
-        pending: rows of pending, cut to the files that the windows overlap.
-        windows: one row per page: stream, consumer_group, start_ms, start_seq, page_rows; `base_ms`
-            and `last_ms`, the window (what lies between the start and `base_ms` is in bin 0);
-            `bin_ms`, a bin's width; `far_ms`, behind which all is in bin `BINS`.
+        pending: rows of pending, limited to the files that the windows overlap.
+        windows: one row per page: stream, consumer_group, start_ms, start_seq, page_rows, and the
+            window.  The window is `base_ms`, `last_ms`, `far_ms` and `bin_ms`, the width of a bin.
+            Ids from the start up to `base_ms` are in bin 0.  Ids after `far_ms` are in bin `BINS`.
     """
     id_ms, base_ms, far_ms = map(unsigned_sql, ("id_ms", "base_ms", "far_ms"))
-    # A difference of what lies in between alone: others could leave 64 bits.
+    # Only ids between the two are subtracted, because other differences could exceed 64 bits.
     above = f"CASE WHEN {id_ms} > {base_ms} AND {id_ms} <= {far_ms} THEN {id_ms} - {base_ms} END"
     return pending.sql(
         f"""
@@ -55,8 +56,11 @@ def counted(pending: Relation, windows: Relation) -> Relation:
 
 
 def ends(pending: Relation, windows: Relation) -> Relation:
-    """The last of each page's rows: one row per page of which there are as many, with stream,
-    consumer_group, `page_end_ms` and `page_end_seq`.  Arguments as those of `counted`."""
+    """Return the last of each page's rows, one row per page that has `page_rows` rows.
+
+    Columns: stream, consumer_group, `page_end_ms` and `page_end_seq`.  The arguments are those of
+    `counted`.
+    """
     return pending.sql(
         f"""
         WITH in_window AS ({_IN_WINDOW}), ranked AS (
@@ -71,7 +75,7 @@ def ends(pending: Relation, windows: Relation) -> Relation:
 
 
 _ID_ORDER = ", ".join(ID_ORDER)
-# The ids that are pending in each page's window, beside the window.
+# The ids that are pending in each page's window, with the columns of the window.
 _IN_WINDOW = f"""
     SELECT /*+ BROADCAST(windows) */ {GROUP_SQL}, id_ms, id_seq, page_rows, base_ms, far_ms, bin_ms
     FROM (SELECT {GROUP_SQL}, id_ms, id_seq FROM {{this}} AS this) AS ids
@@ -82,11 +86,13 @@ _IN_WINDOW = f"""
 
 
 def examined(candidates: Relation) -> Relation:
-    """Return the candidates of a sweep, with `is_examined` as COUNT and the scan budget say, and
-    `rank` (None for a sweep's rows, of which all are examined).
+    """Return the candidates of a sweep with `is_examined` and `rank`.
 
-    Of each page, `candidates` has the page's rows, or all that there are.  Of two rows of one id
-    the request gets to both or to none, so that the kernel meets them.
+    COUNT and the scan budget decide which rows of a page are examined.  `rank` is None for a
+    sweep's rows, because all of them are examined.
+
+    `candidates` has the rows of each page, or all rows if there are fewer.  If two rows have one
+    id, both are examined or none is, so that the kernel finds them.
     """
     others = ", ".join(name for name in candidates.columns if name != "is_examined")
     return candidates.sql(
@@ -112,8 +118,9 @@ def examined(candidates: Relation) -> Relation:
 
 
 def next_ids(examined_rows: Relation) -> Relation:
-    """Return one row per page that did not reach the end of its PEL: group_key, next_ms, next_seq,
-    the first id that was not examined.
+    """Return the first id that was not examined, per page that did not reach the end of its PEL.
+
+    Columns: group_key, next_ms, next_seq.
     """
     return examined_rows.sql(
         "SELECT group_key, min_by(id_ms, rank) AS next_ms, min_by(id_seq, rank) AS next_seq"

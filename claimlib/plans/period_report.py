@@ -10,8 +10,9 @@ COUNTS = ("claimed", "deleted", "acked", "lost", "refused")
 
 
 def totals(runs: Relation) -> Relation:
-    """Return one row: the number of `runs`, the first and the last of their numbers, and the sums
-    of `COUNTS`.
+    """Return one row with sums over runs.
+
+    Columns: the number of `runs`, the first and the last run number, and the sums of `COUNTS`.
 
     Args:
         runs: rows of the table.
@@ -24,8 +25,8 @@ def totals(runs: Relation) -> Relation:
 def by_run(claims: Relation, swept: Relation) -> Relation:
     """Return one row per run: run_seq, `pending` and `claimed_again`.
 
-    `pending` is the number of pending entries in the groups that the run swept as a whole, before
-    the run; None if it swept none.  `claimed_again` is the number of entries that an earlier run of
+    `pending` is the number of pending entries before the run, in the groups that it swept as a
+    whole.  None if it swept none.  `claimed_again` is the number of entries that an earlier run of
     the period had claimed, too.
 
     Args:

@@ -30,7 +30,7 @@ def cursor_rows(wanted: Relation, cursors: Relation) -> Relation:
     """Return the journal's `cursor_before` rows: one per cursor that exists.
 
     Args:
-        wanted: one row per stream, consumer_group and name; see `consumer_rows`.
+        wanted: one row per stream, consumer_group and name, see `consumer_rows`.
         cursors: the table before the run.
     """
     ids = ("next_ms", "next_seq")
@@ -42,7 +42,7 @@ def group_rows(wanted: Relation, groups: Relation) -> Relation:
     """Return the journal's `group_before` rows: one per group that exists.
 
     Args:
-        wanted: one row per stream and consumer_group; see `consumer_rows`.
+        wanted: one row per stream and consumer_group, see `consumer_rows`.
         groups: the table before the run.
     """
     ids = ("last_delivered_ms", "last_delivered_seq")

@@ -1,8 +1,8 @@
-"""Compare a store with what its journal and its last snapshots or imports say that it holds.
+"""Compare a store with the state that follows from its journal and its last snapshots or imports.
 
-The state of a pending entry follows from what its group's source last had (`pel_snapshots`) and
-from the journal rows of later runs.  A group that was never read from a source has no such base:
-of its entries only those are compared that a run changed.
+The state of a pending entry follows from the last reading of its group's source (`pel_snapshots`)
+and from the journal rows of later runs.  A group that was never read from a source has no such
+base.  Of its entries, only those are compared that a run changed.
 
 Each function returns one row per difference, with the columns of `plans.checks.problems`.
 """
@@ -28,7 +28,7 @@ _GENERATED = "rows in another bucket, or with another key, than their names give
 
 
 def _problems(differences: Relation, table: str, key: str) -> Relation:
-    """Return one row per value of `what`: how many rows have it, and the first of them."""
+    """Return one row per value of `what`, with the number of its rows and the first of them."""
     return differences.sql(
         f"""
         SELECT {_RANK} AS rank, '{table}' AS `table`, what, false AS refuses, count(*) AS count,
@@ -39,7 +39,7 @@ def _problems(differences: Relation, table: str, key: str) -> Relation:
 
 
 def incomplete_sources(runs: Relation, sources: Relation, staged: Relation) -> Relation:
-    """Return the rows of `runs` that read groups, and whose staged rows are not all there.
+    """Return the rows of `runs` that read groups, and whose staged rows are not complete.
 
     Args:
         runs: the rows of snapshots and imports.
@@ -71,8 +71,8 @@ def pending_entries(
         pending: the table.
         base: rows of `pel_snapshots` that the sources of the groups staged.
         changes: the applied journal rows of `journal_rows.CHANGED` kinds.
-        sources: one row per group: stream, consumer_group, `source_seq` (0: it has no base).  Other
-            groups are not compared.
+        sources: one row per group: stream, consumer_group, `source_seq`, which is 0 if the group
+            has no base.  Other groups are not compared.
     """
     last = ", ".join(f"max_by({name}, run_seq) AS {name}" for name in _STATE)
     is_same = " AND ".join(f"p.{name} <=> e.{name}" for name in _STATE)

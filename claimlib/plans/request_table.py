@@ -1,5 +1,8 @@
-"""What a request table must look like, whatever the command: a column's type is not guessed, a
-value that cannot be used refuses all of it, and no row is passed over."""
+"""Check the request tables of all commands.
+
+The type of a column is not guessed.  A value that cannot be used refuses the whole table.  No row
+is skipped.
+"""
 
 from __future__ import annotations
 
@@ -31,25 +34,25 @@ _ARROW_TYPES = {
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
 Refusal = Callable[[str], str]
-"""Of a column's name: a SQL condition under which its value cannot be used.
+"""Returns, for a column's name, the SQL condition under which its value cannot be used.
 
-Each column is there in its type, and as `raw_` and its name as the table has it.
+The condition can use each column in its type, and as `raw_` and its name as the table has it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTable:
-    """One command's request table.
+    """Describe the request table of one command.
 
     Attributes:
-        columns: by name, the SQL type; in their order.
-        key: what one row is for.
-        row_sql: a SQL expression that names a row to people.
-        repeated_hint: what they are to do where two rows have one key.
-        optional: columns that the table may leave out, as if they were null.
+        columns: the SQL types by name, in order.
+        key: the columns that identify a row.
+        row_sql: a SQL expression that names a row in messages.
+        repeated_hint: what to do if two rows have one key, for messages.
+        optional: columns that the table may omit, as if they were null.
         nullable: columns in which null is a value.
-        refusals: what a value must not be, besides null and of another type.
-        hint: what values can be used.
+        refusals: by column, further values that cannot be used, besides null and other types.
+        hint: what values can be used, for messages.
     """
 
     columns: Mapping[str, str]
@@ -70,12 +73,13 @@ class RequestTable:
         return Relation(engine, Rows(pa.table(arrays)))
 
     def checked(self, request: Relation) -> Relation:
-        """Return a request table with all columns in their types, once it is seen that every value
-        of it can be used.  Computes the table once.
+        """Return a request table with all columns in their types, if all its values can be used.
+
+        This computes the table once.
 
         Raises:
-            RequestError: a column is missing, or has a type that does not fit; a value is null, or
-                is not one of its column; or two rows have one key.
+            RequestError: a column is missing, or has a type that does not fit.  Or a value is null
+                or not allowed in its column.  Or two rows have one key.
         """
         typed = self.typed(request)
         # By the typed key, because 7 and 007 are one request.
@@ -98,9 +102,10 @@ class RequestTable:
         return typed.select(*self.columns)
 
     def typed(self, request: Relation) -> Relation:
-        """Return a request table with all columns in their types, `said` (what names the row to
-        people) and `unusable`, the names of the columns whose values cannot be used, separated by
-        commas.  A value that has none of its type is null.
+        """Return a request table with all columns in their types, `said` and `unusable`.
+
+        `said` names the row in messages.  `unusable` has the names of the columns whose values
+        cannot be used, separated by commas.  A value that cannot be converted to its type is None.
 
         Raises:
             RequestError: a column is missing, or has a type that does not fit.
@@ -121,9 +126,11 @@ class RequestTable:
         )
 
     def fingerprint(self, checked: Relation) -> dict[str, object]:
-        """Return what tells one checked table from another, whatever the order of its rows: their
-        number and the sum of their hashes.  Computes the table once."""
-        # Not the columns' own hash: it skips nulls, so it does not tell one column from the next.
+        """Return a fingerprint of a checked table: the number of rows and the sum of their hashes.
+
+        The order of the rows does not matter.  This computes the table once.
+        """
+        # A hash of the columns skips nulls, so it does not distinguish one column from the next.
         hashed = f"xxhash64(to_json(struct({', '.join(self.columns)})))"
         (total,) = checked.select(
             "count(*) AS n", f"CAST(sum(CAST({hashed} AS DECIMAL(38, 0))) AS STRING) AS h"
@@ -135,7 +142,7 @@ class RequestTable:
 
         Raises:
             RequestError: a column is missing or unknown, or has a type whose values a cast would
-                change: 1.9 is not 1 ms, and neither is true.
+                change.  For example, 1.9 is not 1 ms, and true is not 1 ms.
         """
         types = request.types
         names = ", ".join(self.columns)
@@ -161,7 +168,7 @@ class RequestTable:
         return types
 
     def _fault(self, fault: Record) -> str:
-        """Return what is wrong with the rows of one key."""
+        """Return the fault of the rows of one key, as a text."""
         if not fault["bad"]:
             return f"{fault['n']} rows for {fault['first_said']}: {self.repeated_hint}"
         null = f"only {', '.join(self.nullable)}" if self.nullable else "no value"
@@ -171,7 +178,7 @@ class RequestTable:
         )
 
     def _is_unusable(self, name: str) -> str:
-        """As SQL: whether a column's value cannot be used."""
+        """Return the SQL condition that a column's value cannot be used."""
         is_none = f"{name} IS NULL"
         if name in self.nullable:
             is_none += f" AND raw_{name} IS NOT NULL"
@@ -188,18 +195,21 @@ def _fits(actual: str, wanted: str) -> bool:
 
 
 def _completed(name: str, actual: str) -> str:
-    """As SQL: a column as the table has it, or null; a text without a collation, by which `SERVER`
-    would be one of the rules."""
+    """Return SQL for a column as the table has it, or for null if the table lacks it.
+
+    A text is cast to one without a collation, because a collation could make `SERVER` one of the
+    rules.
+    """
     if actual == "void":
         return f"CAST(NULL AS STRING) AS {name}"
     return f"CAST({name} AS STRING) AS {name}" if kind_of(actual) == "string" else name
 
 
 def _typed(name: str, actual: str, wanted: str) -> str:
-    """As SQL: a column's value in its type; null where it has none.
+    """Return SQL for a column's value in its type, or for null if it cannot be converted.
 
-    Engines differ in which texts are numbers: this is what Spark's casts take, except fractions in
-    other notations than decimal.
+    Engines differ in which texts are numbers.  This accepts the texts that Spark's casts accept,
+    except fractions in other notations than decimal.
     """
     if wanted == "BOOLEAN" and kind_of(actual) == "string":
         word = f"lower({_extracted(name, '[A-Za-z01]+')})"
@@ -218,7 +228,7 @@ _BLANKS = r"[\x00-\x20\x7f]*"
 
 
 def _extracted(text: str, pattern: str) -> str:
-    """As SQL: a text without the blanks at its ends; empty where it does not match a pattern."""
+    """Return SQL for a text without blanks at its ends, or '' if it does not match a pattern."""
     whole = rf"\A{_BLANKS}({pattern}){_BLANKS}\z"
     return f"regexp_extract({text}, {quote_text(whole)}, 1)"
 
@@ -228,7 +238,7 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def is_none_of(choices: type[StrEnum]) -> Refusal:
-    """Refuse what is not one of some words."""
+    """Refuse values that are not one of some words."""
     words = ", ".join(quote_text(str(choice)) for choice in choices)
     return lambda name: f"{name} NOT IN ({words})"
 

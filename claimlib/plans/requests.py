@@ -1,4 +1,4 @@
-"""Requests: one row per (stream, consumer_group) to sweep, and what each is judged by."""
+"""State requests, one row per (stream, consumer_group) to sweep, with the columns they need."""
 
 from __future__ import annotations
 
@@ -39,28 +39,31 @@ REQUEST_COLUMNS = {
     **{name: _GUARD_TYPES[name] for name in GUARDS},
 }
 ASSIGNMENT = {"consumers": "ARRAY<STRING>", "active_within_ms": "BIGINT"}
-"""The columns of a request that replace `consumer` if several consumers share its claimed entries:
-their names, or the time within which they were active.  A request table has no such requests."""
+"""The columns of a request that replace `consumer` if several consumers share its claimed entries.
+
+They are the names of the consumers, or the time within which these were active.  A request table
+has no such requests.
+"""
 IS_REQUESTED = "idle_rule IS NOT NULL"
 """The SQL condition for groups that have a request."""
-# What a request table may leave out, as if it were null.
+# The columns that a request table may omit, as if they were null.
 OPTIONAL = ("count", "cursor", *GUARDS)
-# Null in them is a value: a sweep, the stored cursor (or the beginning), no stored cursor, no such
-# guard.
+# The columns in which null is a value.  It means a sweep, the stored cursor (or the beginning), no
+# stored cursor, or no such guard.
 NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
 
 
 def _is_alone(other: str) -> Refusal:
-    """Refuse a value where another column has none, and none where that has one."""
+    """Refuse rows in which only one of two columns has a value."""
     return lambda name: f"(raw_{name} IS NULL) <> (raw_{other} IS NULL)"
 
 
 def is_no_spelling(name: str) -> str:
-    """Refuse what spells no name."""
+    """Refuse texts that are not the spelling of a name."""
     return f"NOT {is_spelling_sql(name)}"
 
 
-# What Unicode calls white space, no-break spaces too.
+# The white space of Unicode, with no-break spaces.
 _BLANK = (
     r"\A[\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
     r"\x{3000}]*\z"
@@ -118,13 +121,13 @@ class Rule:
     values: Mapping[str, object]
 
     def matches(self) -> str:
-        """As SQL: a condition on the names."""
+        """Return the SQL condition that the names of a group match."""
         stream = glob_sql("stream", self.stream_glob)
         return f"({stream} AND {glob_sql('consumer_group', self.group_glob)})"
 
 
 def guard_values(guards: Guards) -> dict[str, object]:
-    """Guards as a request table states them, by column of `GUARDS`."""
+    """Return guards as a request table states them, by column of `GUARDS`."""
     parking, share = guards.parking_consumer, guards.max_deleted_share
     return {
         **asdict(guards),
@@ -137,7 +140,7 @@ def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
     """Return the rows of `groups` with the values of the first rule whose globs match.
 
     There is one row per (stream, consumer_group).  Added are `REQUEST_COLUMNS`, `ASSIGNMENT` and
-    `request`, the number of the rule (from 1).  They are null if no rule matches.
+    `request`, the number of the rule (from 1).  They are None if no rule matches.
     """
     cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
     chosen = groups.select("*", f"CASE {cases} END AS request")
@@ -169,8 +172,8 @@ def _literal(value: object, type_: str) -> str:
 def by_table(groups: Relation, table: Relation) -> Relation:
     """Return the rows of `groups` and of a request table, one per (stream, consumer_group).
 
-    A row has the columns of both, and `ASSIGNMENT` (null).  The columns of a table that lacks the
-    group are null.
+    A row has the columns of both, and `ASSIGNMENT` (None).  The columns of a table that lacks the
+    group are None.
     """
     joined = groups.sql(
         f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
@@ -181,17 +184,20 @@ def by_table(groups: Relation, table: Relation) -> Relation:
 
 
 def matched_by(policy: Sequence[Rule]) -> str:
-    """As SQL: whether any rule is for a group of these names."""
+    """Return the SQL condition that any rule matches the names of a group."""
     return f"({' OR '.join(rule.matches() for rule in policy)})"
 
 
 def known_groups(groups: Relation, streams: Relation, run_seq: int) -> Relation:
-    """Return one row per (stream, consumer_group) of `groups`: its snapshot instant (None if it
-    has none), the proven id range of its stream (None if there is no proof), and what forbids a
-    run to judge it: `repeated_in` and `ahead_in`, the tables (comma separated; None if there is
-    none) that hold a key of it twice, or a row of it with a run_seq of `run_seq` or more.
+    """Return one row per (stream, consumer_group) of `groups`.
 
-    Of a repeated row any is taken: its group is refused.
+    Columns: the snapshot time (None if it has none), the proven id range of its stream (None if
+    there is no proof), and `repeated_in` and `ahead_in`, which forbid a run to use the group.
+    These two are comma-separated names of tables, or None.  The tables of `repeated_in` have a key
+    of the group or its stream twice.  Those of `ahead_in` have a row of it with a run_seq of
+    `run_seq` or more.
+
+    If a row is repeated, its values may come from any of its copies, because its group is refused.
     """
     unsound = (f"{_names(f'groups_{what}', f'streams_{what}')} AS {what}" for what in _UNSOUND)
     return groups.sql(
@@ -215,8 +221,11 @@ _UNSOUND = ("repeated_in", "ahead_in")
 
 
 def _unsound(table: str, run_seq: int) -> str:
-    """As SQL: the name of the table where it holds the key of a group of rows twice, or a row of a
-    later run; else null."""
+    """Return SQL for the columns `repeated_in` and `ahead_in` of one table.
+
+    The first has the table's name if the table has the key of a group of rows twice.  The second
+    has it if the table has a row of a later run.  Otherwise they are null.
+    """
     conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}L")
     return ", ".join(
         f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}"
@@ -225,14 +234,16 @@ def _unsound(table: str, run_seq: int) -> str:
 
 
 def _names(*columns: str) -> str:
-    """Return SQL for the names of tables in columns, comma separated.  It is null without any."""
+    """Return SQL for the names of tables in columns, comma-separated, or null if there is none."""
     return f"nullif(concat_ws(', ', {', '.join(columns)}), '')"
 
 
 def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
-    """Return the requests with a start throughout: their own, else where the stored cursor of their
-    name stands (0-0 starts over), else the beginning; and what forbids a run to use that cursor is
-    added to `repeated_in` and `ahead_in`, as in `known_groups`.
+    """Return the requests, all of them with a start.
+
+    The start is that of the request.  Otherwise it is the id of the stored cursor with its name,
+    where 0-0 means the beginning, or else the beginning.  If a run must not use that cursor, its
+    table is added to `repeated_in` and `ahead_in`, as in `known_groups`.
     """
     # A group without a request has no start either.
     has_start = f"this.start_ms IS NOT NULL OR NOT ({IS_REQUESTED})"
@@ -264,18 +275,23 @@ def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
 
 
 def instant(now_ms: int | None) -> str:
-    """As SQL: the instant of a row of groups: the one for all, or (null) that of its snapshot."""
+    """Return SQL for the time of a row of groups.
+
+    Args:
+        now_ms: the time for all groups.  None means the time of each group's snapshot.
+    """
     return "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
 
 
 def standing(requests: Relation, now_ms: int | None) -> Relation:
     """Return one row per (stream, consumer_group) that is known or requested.
 
-    A row has the columns of the request (null if there is none, see `IS_REQUESTED`), `now_ms`, what
-    the rules derive from the request (`equal_counts`, `raise_by`, `park_above`), and the columns of
-    `known_groups` (`in_groups` is null if the group is not known).  `now_ms` is the given time or
-    the group's snapshot time, and null if there is neither.  A negative min_idle_ms counts as 0, as
-    on the server.
+    A row has the columns of the request, `now_ms`, and the columns of `known_groups`.  It also has
+    `equal_counts`, `raise_by` and `park_above`, which the rules derive from the request.
+
+    The columns of the request are None if there is none, see `IS_REQUESTED`.  `now_ms` is the given
+    time or the group's snapshot time, and None if there is neither.  `in_groups` is None if the
+    group is not known.  A negative min_idle_ms counts as 0, as on the server.
     """
     return requests.select(
         *(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name != "min_idle_ms"),
@@ -298,13 +314,16 @@ FOR_RULES = (
     f"{_is_one_of('idle_rule', _EQUAL_RULES)} AS equal_counts",
     "CASE WHEN justid THEN 0L ELSE 1L END AS raise_by",
 )
-"""What the rules need of a request, as SQL: `equal_counts`, of its idle rule, and `raise_by`, how
-much a claim adds to the delivery count."""
+"""SQL for the values of a request that the rules need.
+
+`equal_counts` follows from the idle rule.  `raise_by` is the number that a claim adds to the
+delivery count.
+"""
 
 CALLER_IS_SEEN = _is_one_of(
     "profile", (profile for profile, sees in SEES_EVERY_CALLER.items() if sees)
 )
-"""`rules.SEES_EVERY_CALLER` of a request's `profile`, as SQL."""
+"""The SQL condition that `rules.SEES_EVERY_CALLER` is true for a request's `profile`."""
 
 
 def ended(targets: Relation, ends: Relation | None) -> Relation:

@@ -43,8 +43,8 @@ def facts(
 ) -> Relation:
     """Return one row per fact: stream, consumer_group, fact, reason, idle_ms, delivery_count.
 
-    `fact` is `before` or `after` for a pending entry, the kind for a journal row, and `group` for a
-    row of the table groups.
+    `fact` is `before` or `after` for a pending entry, and the kind for a journal row.  It is
+    `group` for a row of the table groups.
 
     Args:
         changes: the run's journal rows of `CHANGES` kinds that were applied.
@@ -91,8 +91,9 @@ def after_decision(before: Relation, changes: Relation) -> Relation:
 def by_group(known: Relation, stalled_ms: int, times: Collection[str]) -> Relation:
     """Return one row per (stream, consumer_group): `COLUMNS`.
 
-    `reason` says why the run refused the group; it is None if it did not.  The columns of a time
-    that is unknown are None.  There is a count for each of `CHANGES`; `changed` is their sum.
+    `reason` is the reason why the run refused the group, or None if it did not.  The columns of a
+    time that is unknown are None.  There is a count for each of `CHANGES`, and `changed` is their
+    sum.
 
     Args:
         known: `facts`.
@@ -170,7 +171,7 @@ def intervals(known: Relation) -> Relation:
     """Return the number of `entries` by `fact` (`before` or `after`), `idle` and `deliveries`.
 
     `idle` and `deliveries` number the intervals of `IDLE_MS` and `DELIVERIES` from 1.  `idle` is 0
-    if the idle time is unknown, or if the entry was delivered after the instant of the run.
+    if the idle time is unknown, or if the entry was delivered after the time of the run.
     """
     idle, deliveries = _number("idle_ms", IDLE_MS), _number("delivery_count", DELIVERIES)
     return known.where(f"fact IN ({_listed(TIMES)})").sql(
@@ -183,7 +184,7 @@ def intervals(known: Relation) -> Relation:
 
 
 def _number(value: str, bounds: Sequence[int]) -> str:
-    """Return SQL for the number of lower bounds that a value reaches; 0 if the value is null."""
+    """Return SQL for the number of lower bounds that a value reaches, or 0 if it is null."""
     reached = " ".join(
         f"WHEN {value} >= {bound:d} THEN {number:d}"
         for number, bound in reversed(list(enumerate(bounds, 1)))
@@ -192,9 +193,10 @@ def _number(value: str, bounds: Sequence[int]) -> str:
 
 
 def transfers(changes: Relation) -> Relation:
-    """Return one row per group, earlier and new owner: stream, consumer_group, from_consumer,
-    consumer, `entries`.  from_consumer is None if an entry had no owner.  Entries that the run made
-    pending are not among them.
+    """Return one row per group, earlier owner and new owner.
+
+    Columns: stream, consumer_group, from_consumer, consumer, `entries`.  from_consumer is None if
+    an entry had no owner.  Entries that the run made pending are excluded.
 
     Args:
         changes: see `facts`.

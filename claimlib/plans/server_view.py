@@ -1,4 +1,4 @@
-"""Show what a server has pending, if runs have changed the store since the last snapshot.
+"""Show the pending entries of a server, if runs have changed the store since the last snapshot.
 
 A snapshot makes `pending` equal to the server's pending entries.  Later runs change `pending`, but
 not the server.  The journal has each entry as it was before a run changed it.
@@ -23,11 +23,12 @@ _ROW = f"{ENTRY_SQL}, bucket, consumer, delivery_time_ms, delivery_count"
 
 
 def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relation:
-    """Return one row per group: stream, consumer_group, `source_seq` (the run that read it last
-    from the source; 0 if none did).
+    """Return one row per group: stream, consumer_group, `source_seq`.
+
+    `source_seq` is the last run that read the group from the source, or 0 if no run did.
 
     A row of `groups` names the run that wrote it last.  Usually that is a run of `sources`.  If a
-    claim has raised the group's last delivered id, it is the run of the claim; then the source is
+    claim has raised the group's last delivered id, it is the run of the claim.  Then the source is
     taken from `read`.
 
     Args:
@@ -58,11 +59,11 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
     An entry that was written back to the server counts only if a run changed it later.  An entry
-    that an undo has put back as the source had it does not count.
+    does not count if an undo has restored it as the source had it.
 
-    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind` (that of the last change); and
-    the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count
-    (null if it was not pending).
+    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind`, the kind of the last change; and
+    the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count.
+    The last three are None if the entry was not pending.
 
     Args:
         journal: rows of the journal.
@@ -100,8 +101,10 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
 
 
 def as_on_server(pending: Relation, changes: Relation) -> Relation:
-    """Return the pending entries as the source had them when it was read: stream, consumer_group,
-    id_ms, id_seq, bucket, consumer, delivery_time_ms, delivery_count.
+    """Return the pending entries as the source had them when it was read.
+
+    Columns: stream, consumer_group, id_ms, id_seq, bucket, consumer, delivery_time_ms,
+    delivery_count.
 
     Args:
         pending: rows of the store.

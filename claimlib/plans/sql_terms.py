@@ -1,7 +1,7 @@
-"""Terms of SQL that the rules of `semantics` work on, as they do on plain values and arrays.
+"""Turn the rules of `semantics` into SQL, with terms that behave like plain values and arrays.
 
-A rule becomes a text that Spark and delta-rs read alike; and of a Column each operator and each
-name would take three to five calls from Python to the JVM, where a text takes three.
+A rule becomes a text that Spark and delta-rs read alike.  A text takes three calls from Python to
+the JVM.  A Column would take three to five calls for each operator and each name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:  # noqa: PLW1641 - no hash, for it is no key: == makes another term
-    """A number or a condition as SQL: a column, a literal, or what operators made of them."""
+class Term:  # noqa: PLW1641 - no hash, because it is no key: == makes another term
+    """Hold a number or a condition as SQL: a column, a literal, or an expression of them."""
 
     sql: str
 
@@ -25,7 +25,7 @@ class Term:  # noqa: PLW1641 - no hash, for it is no key: == makes another term
     def __gt__(self, other: object) -> Term:
         return self._with(">", other)
 
-    # As of an array, what comes of it is no truth, which `object` promises.
+    # As for an array, the result is not a bool, which `object` promises.
     def __eq__(self, other: object) -> Any:
         return self._with("=", other)
 
@@ -43,5 +43,5 @@ def _sql(value: object) -> str:
 
 
 def terms(*names: str) -> tuple[Term, ...]:
-    """Columns by name, or conditions on them, as terms."""
+    """Return columns, by name, or conditions on them as terms."""
     return tuple(map(Term, names))

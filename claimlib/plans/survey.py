@@ -1,7 +1,7 @@
-"""The survey: what is in each group's PEL, and whether the group must be refused.
+"""Survey each group's PEL, and decide if the group must be refused.
 
-One look at `pending`, before anything is decided, which also finds names that share a hash.  Bad
-data refuses its group, counted and named, and the other groups go on.
+This is one pass over `pending` before anything is decided.  It also finds names that share a hash.
+Bad data refuses its group, with a count and a name.  The other groups continue.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from claimlib.semantics import rules
 
 
 def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
-    """The survey: one row per (stream, consumer_group) that has entries.  Of a group that gets a
-    page only, the page's rows are looked at (`page_end_ms`).
+    """Return the survey: one row per (stream, consumer_group) that has entries.
+
+    If a group gets only a page, only the page's rows are surveyed (`page_end_ms`).
 
     Columns: `pending_before` (rows), `invalid` (rows whose time or count is negative), `ahead`
     (rows with a run_seq of `run_seq` or more), `unproven` (examined rows outside the proven range),
     `at_boundary` (examined rows idle for exactly min_idle_ms), `delivered_later` (rows delivered
-    after the group's instant), `oldest_delivery_time_ms`, `highest_delivery_count`, `low_ms` and
-    `high_ms` (the smallest and the largest BIGINT in id_ms).  One shuffle, of partial sums.
+    after the group's time), `oldest_delivery_time_ms`, `highest_delivery_count`, `low_ms` and
+    `high_ms` (the smallest and the largest BIGINT in id_ms).
+
+    This takes one shuffle, of partial sums.
 
     Args:
         surveyed: see `surveyed_of`.
@@ -38,12 +41,12 @@ def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
 
 
 def surveyed_of(targets: Relation) -> Relation:
-    """Return what the survey needs of `requests.standing`: one row per group that is requested."""
+    """Return the columns of `requests.standing` for the survey, one row per requested group."""
     return targets.where(IS_REQUESTED).select(*GROUP, *_SURVEYED)
 
 
 def _sums(run_seq: int) -> list[str]:
-    # Only between times that are none could the difference leave 64 bits.
+    # Only for invalid times could the difference exceed 64 bits.
     comparable = f"{IS_EXAMINED} AND NOT {IS_INVALID} AND now_ms >= 0"
     boundary = rules.at_boundary(*terms("now_ms", "delivery_time_ms", "min_idle_ms")).sql
     conditions = {
@@ -84,17 +87,20 @@ AHEAD = "a run_seq that no run of this store has had (copied from another store?
 _AT_LEAST_FROM = id_at_least("id_ms", "id_seq", "complete_from_ms", "complete_from_seq")
 _AT_MOST_TO = id_at_most("id_ms", "id_seq", "complete_to_ms", "complete_to_seq")
 IS_PROVEN = f"coalesce({_AT_LEAST_FROM} AND {_AT_MOST_TO}, false)"
-"""Whether a pending id lies in its stream's proven range; without a range none does."""
+"""The SQL condition that a pending id is in its stream's proven range.
+
+It is false if there is no range.
+"""
 
 _FROM_START = id_at_least("id_ms", "id_seq", "start_ms", "start_seq")
 _UP_TO_END = id_at_most("id_ms", "id_seq", "page_end_ms", "page_end_seq")
 IS_EXAMINED = f"({_FROM_START} AND (page_end_ms IS NULL OR {_UP_TO_END}))"
-"""Whether a pending row is at the request's start or behind it, and of a page one of its rows."""
+"""The SQL condition that a pending row is at or after the request's start, and in its page."""
 
 _IS_COUNTED = f"count IS NULL OR {IS_EXAMINED}"
 
 IS_INVALID = "(delivery_time_ms < 0 OR delivery_count < 0)"
-"""Whether a pending row has a time or a count that none can be."""
+"""The SQL condition that a pending row has an impossible time or count."""
 
 _SURVEYED = (
     *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms", "min_idle_ms"),
@@ -105,9 +111,9 @@ _SURVEYED = (
 def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
     """Return one row per group that is requested, or that is in scope, has entries and is unknown.
 
-    A row has the columns of `requests.standing` with `assignment.counted`, the sums (0 if nothing
-    is pending, the other sums null), and `reason`: why the group is refused (null if it is
-    accepted).
+    A row has the columns of `requests.standing` with `assignment.counted`, the sums, and `reason`.
+    If no entry is pending, the counts are 0, and the other sums are None.  `reason` is the reason
+    why the group is refused, or None if it is accepted.
 
     Args:
         sums: `by_group`.
@@ -142,7 +148,7 @@ def _said(text: str, *values: str) -> str:
 _BREAKS = quote_text("\r\n")
 _UNKNOWN = (
     "in_groups IS NULL",
-    # As the server says it (`words.no_group`).
+    # In the words of the server (`words.no_group`).
     _said(
         f"NOGROUP No such key '%s' or consumer group '%s'{NOT_IN_GROUPS}",
         *(f"translate({name}, {_BREAKS}, '  ')" for name in GROUP),
@@ -172,18 +178,16 @@ NONE_LIVE = _said(
     " (or --now). Type a longer time (--assign live:DURATION), or name consumers (--consumer)",
     "active_within_ms",
 )
-"""As SQL: the reason for refusing a group whose request finds no live consumer."""
+"""SQL for the reason for refusing a group whose request finds no live consumer."""
 
 
 def refusal() -> str:
-    """As SQL: why a group is refused, most basic reason first; null where it is not."""
+    """Return SQL for the most basic reason why a group is refused, or for null if it is not."""
     return _first_reason(_UNKNOWN, *_UNUSABLE)
 
 
 def refusal_by_name() -> str:
-    """Return the same for those who need neither an instant nor a proof, nor sound times and
-    counts.
-    """
+    """Return the same for requests that need no time, no proof, and no sound times and counts."""
     return _first_reason(_UNKNOWN, _AHEAD)
 
 
@@ -193,8 +197,9 @@ def _first_reason(*reasons: tuple[str, str]) -> str:
 
 
 def without_duplicates(judged: Relation, touched: Relation) -> Relation:
-    """`judged`, with the groups refused of which two touched rows have one id; the reason names the
-    smallest such id.
+    """Return `judged`.  Also refuse each group in which two touched rows have one id.
+
+    The reason names the smallest such id.
 
     Args:
         touched: the rows that the accepted groups' requests would change, see `sweep.touched`.

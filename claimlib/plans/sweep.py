@@ -1,4 +1,4 @@
-"""The sweep: every entry of every accepted group decided, by the kernel over sorted PEL ranges."""
+"""Decide every entry of every accepted group, by the kernel over sorted PEL ranges."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ _KERNEL_COLUMNS = {
 def candidates(
     pending: Relation, entries: Relation, accepted: Relation, owners: Relation | None
 ) -> Relation:
-    """Return one row per pending row that the request of its group may get to: from its start on,
-    and of a page what lies in the page's window.
+    """Return one row per pending row that the request of its group may examine.
 
-    Columns: `kernel.INPUT`, `count`, `is_idle_enough`, `is_exhausted` and `is_claimable` (see
-    `rules`), `is_hit` (is it claimed or deleted, if the request gets to it?) and `is_examined`
-    (does it? of pages, only `pages.examined` knows).  Rows of one key are in one task.
+    These are the rows from the request's start on, and for a page only those in the page's window.
 
-    One shuffle of pending at most, the liveness join's; what the rules need of the request is used
-    up before it, so that rows are narrow.
+    Columns: `kernel.INPUT`, `count`, `is_idle_enough`, `is_exhausted`, `is_claimable`, `is_hit` and
+    `is_examined`.  See `rules` for the first three conditions.  `is_hit` is true if the row is
+    claimed or deleted when the request examines it.  `is_examined` is true here.  For pages, only
+    `pages.examined` computes it.  Rows of one key are in one task.
+
+    This takes at most one shuffle of pending, for the liveness join.  The values of the request
+    that the rules need are used before it, so that rows are narrow.
 
     Args:
         accepted: `survey.judged` without the refused groups, with the groups' keys.
-        owners: `guards.owners`; null where no request has guards.
+        owners: `guards.owners`, or None if no request has guards.
     """
     request = accepted.select(
         "group_key",
@@ -77,8 +79,8 @@ _IDLE_ENOUGH = rules.is_idle_enough(
 )
 _EXHAUSTED = rules.is_exhausted(*terms("delivery_count", "park_above"))
 _CLAIMABLE = rules.is_claimable(_IDLE_ENOUGH, Term("is_spared"), Term("is_parking"), _EXHAUSTED)
-# What the request says of an entry, whether the stream has it or not; and, where that is known,
-# whether it is claimed or deleted.
+# The conditions that do not depend on the presence of the entry in the stream.  `_HIT` does, and is
+# true if the entry is claimed or deleted.
 _TOLD = (
     f"{_IDLE_ENOUGH.sql} AS is_idle_enough",
     f"{_EXHAUSTED.sql} AS is_exhausted",
@@ -104,7 +106,7 @@ def _with_owners(rows: Relation, owners: Relation | None) -> Relation:
 def touched(candidates: Relation) -> Relation:
     """Return one row per pending row that is claimed or deleted, with `kernel.INPUT`.
 
-    What the rule leaves alone need not travel to Python.
+    Rows that the rule leaves are not sent to Python.
     """
     return candidates.where("is_hit AND is_examined").select(*kernel.INPUT)
 
@@ -112,27 +114,29 @@ def touched(candidates: Relation) -> Relation:
 def decisions(touched_rows: Relation, requests: pd.DataFrame) -> Relation:
     """Return one row per touched row, with `kernel.OUTPUT`.
 
-    No shuffle: rows of one key are in one task, so that a second one is seen, and sorted there they
-    are the kernel's range.
+    This takes no shuffle.  Rows of one key are in one task, so that a repeated row is found.  The
+    sorted rows of a task are the kernel's range.
 
     Args:
-        requests: those of the accepted groups, as `kernel.decide_range` takes them.
+        requests: the requests of the accepted groups, as `kernel.decide_range` takes them.
     """
     decide = partial(kernel.decide_range, requests=requests)
     return touched_rows.mapped(decide, _KERNEL_COLUMNS, ("group_key", *ID_ORDER))
 
 
 def with_presence(rows: Relation, entries: Relation) -> Relation:
-    """`rows` with `present`: whether `entries` has the id.  Repeated entries change nothing.
+    """Return `rows` with `present`, which is true if `entries` has the id.
 
-    By sort and merge: files of ids compress so well that Spark takes millions of them for a few
-    megabytes, and would broadcast them.  The rows are divided by the id first, and so stay: a
-    division that is requested is not split where AQE finds it skewed, as that of a join is.
+    Repeated entries change nothing.
 
-    An existence join is faster than a join with the distinct ids (docs/decisions/008).  It is made
-    once for each place in the plan at which EXISTS stands, and a filter of `present` would take a
-    copy of it down with it, as filters do.  No filter goes below an expression that is not
-    deterministic, which a partition's number is to Spark.
+    The join is by sort and merge.  Files of ids compress so well that Spark estimates millions of
+    ids as a few megabytes, and would broadcast them.  The rows are divided by the id first, and
+    stay so.  AQE splits a skewed division that a join makes, but not one that is requested.
+
+    An existence join is faster than a join with the distinct ids (docs/decisions/008).  Spark
+    executes it once for each EXISTS in the plan.  A filter on `present` would be pushed down with a
+    copy of the EXISTS.  Spark pushes no filter below an expression that is not deterministic, and
+    the number of a partition is such an expression.
     """
     key = ("stream_key", "id_ms", "id_seq")
     same = " AND ".join(f"e.{name} = this.{name}" for name in key)

@@ -1,7 +1,7 @@
-"""State journal rows that put back what a run changed, unless it has changed again since.
+"""State journal rows that undo the changes of a run, except where later changes were made.
 
-An undo can be undone by the same statements, because its rows read like those of other runs:
-`restored` like a claim, `returned` like an added entry, `withdrawn` like a deletion.
+An undo can be undone by the same statements, because its rows have the form of other runs' rows.
+`restored` is like a claim, `returned` like an added entry, and `withdrawn` like a deletion.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _CONSUMER = ", ".join((*GROUP, "consumer"))
 def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relation:
     """Return one journal row per entry that a run changed.
 
-    An entry that is as the run left it becomes `restored` (the run updated it), `returned` (the run
-    removed it) or `withdrawn` (the run made it pending).  Every other entry becomes `kept`.
+    The kind of an entry that is as the run left it depends on the run's change.  It is `restored`
+    if the run updated the entry, `returned` if the run removed it, and `withdrawn` if the run made
+    it pending.  It is `kept` for every other entry.
 
     `at_ms` is the time of the entry's tombstone, or None if it has none.
 

@@ -1,4 +1,4 @@
-"""State which entries of a run are written back to the server, and what became of them there."""
+"""State the entries of a run that are written back to the server, and their outcomes there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JUDGED = (Kind.SWEPT, Kind.REQUESTED)
 DECIDED = "decided"
 """The count of the entries of the run that is written back."""
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
-"""The counts of retired consumers that are gone on the server, and that still exist there."""
+"""The counts of retired consumers that no longer exist on the server, and that still do."""
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
     *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
@@ -54,9 +54,9 @@ def entries(
 
     Columns: stream, consumer_group, id_ms, id_seq, `id` (text), `is_claim`, `is_ack` (false for a
     claim and for a deletion); `consumer`, `delivery_time_ms` and `delivery_count` as the run set
-    them (null unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
-    `server_count` (the entry on the server, null if it was not pending); `latest_delivery_ms` (an
-    entry that was delivered later is left alone); `is_current` (false if the entry in the store is
+    them (None unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
+    `server_count` (the entry on the server, None if it was not pending); `latest_delivery_ms` (an
+    entry that was delivered later is not changed); `is_current` (false if the entry in the store is
     not as the run left it); `turn` (the turn of the group, from 0).
 
     Args:
@@ -154,8 +154,8 @@ def outcome_rows(written: Relation, at_ms: int) -> Relation:
     """Return the journal rows of entries that were written back.
 
     Args:
-        written: `entries`, with `outcome`, and `moved_ms` (when it was claimed on the server; null
-            unless it was).
+        written: `entries`, with `outcome`, and `moved_ms`, the time of the claim on the server.
+            `moved_ms` is None if the entry was not claimed there.
         at_ms: the server's time, for entries that were not claimed.
     """
     is_moved = f"outcome = '{Kind.MOVED}'"
@@ -175,7 +175,7 @@ def outcome_rows(written: Relation, at_ms: int) -> Relation:
 
 
 OUTCOMES = (Kind.MOVED, Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE)
-"""The kinds of journal rows that state what became of an entry on the server."""
+"""The kinds of journal rows that state the outcome of an entry on the server."""
 
 
 def planned_by_group(planned: Relation) -> Relation:

@@ -1,7 +1,7 @@
-"""XPENDING: what is pending, whose it is, how long it has been idle and how often it was delivered.
+"""State the pending entries with their owners, idle times and delivery counts, as XPENDING does.
 
-One description of the pending entries (`idle_entries`) stands behind three: the rows of a range,
-the summary of a group, and the overview of all groups.  They read only.
+Three results use one description of the pending entries (`idle_entries`).  They are the rows of a
+range, the summary of a group, and the overview of all groups.  They only read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
 
-# The numbers of deliveries from which on the overview counts an entry; the columns are named after
-# them.
+# The overview counts entries with at least these numbers of deliveries.  Its columns are named
+# after them.
 OFTEN, VERY_OFTEN = 5, 10
 _INT_MAX = 2**31 - 1
 
@@ -37,7 +37,8 @@ def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Rel
 
     Columns: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms, delivery_count,
     now_ms, idle_ms.  `now_ms` is the given time, or else the time of the group's snapshot.  idle_ms
-    is the idle time then: null if there is no such time, negative if the entry was delivered later.
+    is the idle time then.  It is None if there is no such time, and negative if the entry was
+    delivered later.
     """
     return pending.sql(
         f"""
@@ -50,19 +51,23 @@ def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Rel
 
 
 def in_range(entries: Relation, query: PendingRange) -> Relation:
-    """Return the rows of `idle_entries` of one group that the range form of XPENDING shows, by
-    id.
+    """Return the rows of one group that the range form of XPENDING shows, by id.
+
+    Args:
+        entries: the rows of `idle_entries` of the group.
     """
     limit = min(max(query.count, 0), _INT_MAX)
     return matching(entries, query).order_by(*ID_ORDER).limit(limit)
 
 
 def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) -> Relation:
-    """Return the rows of `idle_entries` that the range form of XPENDING is about: in no order, and
-    however many are requested.  idle_ms is 0 if an entry was delivered later.
+    """Return the rows of `idle_entries` that match the range form of XPENDING.
+
+    They have no order, and the requested number does not limit them.  idle_ms is 0 if an entry was
+    delivered later.
 
     Args:
-        min_deliveries: how often an entry must have been delivered.
+        min_deliveries: the least number of deliveries of an entry.
     """
     start, end = (
         [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
@@ -78,7 +83,7 @@ def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) ->
         conditions.append(f"idle_ms >= {query.min_idle_ms:d}")
     if min_deliveries:
         conditions.append(f"delivery_count >= {min_deliveries:d}")
-    # Not `greatest`, which passes over a null: an unknown idle time is not 0.
+    # Not `greatest`, because it skips a null, and an unknown idle time is not 0.
     return entries.where(" AND ".join(conditions)).select(
         *(*GROUP, "id_ms", "id_seq", "consumer"),
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
@@ -97,10 +102,11 @@ def numbers(entries: Relation) -> Relation:
 
 
 def with_short_fields(rows: Relation, most_bytes: int) -> Relation:
-    """Return rows with a payload, each name and value of `fields` cut to its first bytes, and with
-    `payload_bytes`: the size of all names and values before that.  It is null if fields is.
+    """Return rows with a payload, and cut each name and value of `fields` to its first bytes.
 
-    A payload may be larger than the memory of this process; so it is cut by the engine.
+    `payload_bytes` is the size of all names and values before the cut.  It is None if fields is.
+
+    A payload may be larger than the memory of this process, so the engine cuts it.
     """
     others = (name for name in rows.columns if name != "fields")
     name, value = (f"unhex(left(hex(f.{part}), {2 * most_bytes:d})) AS {part}" for part in _PARTS)
@@ -142,13 +148,14 @@ def shares(entries: Relation) -> Relation:
 def owners(entries: Relation, stalled_ms: int) -> Relation:
     """Return one row per (stream, consumer_group, consumer) that owns entries.
 
-    Entries without an owner are a row whose consumer is null.  Columns: `pending`, oldest_idle_ms,
+    The consumer of entries without an owner is None.  Columns: `pending`, oldest_idle_ms,
     oldest_delivery_time_ms, highest_delivery_count, `now_ms`, `stalled`, `delivered_5_plus` and
     `delivered_10_plus`.  `stalled` is the number of entries that are idle for `stalled_ms` or
-    longer.  It and oldest_idle_ms are null if idle times are unknown.  This takes one shuffle, of
+    longer.  It and oldest_idle_ms are None if idle times are unknown.  This takes one shuffle, of
     partial sums.
 
-    Without the ids of `shares`: a struct among the sums would have Spark sort all entries.
+    The ids of `shares` are not included, because a struct among the sums would make Spark sort all
+    entries.
     """
     return entries.sql(
         f"""
@@ -182,21 +189,21 @@ def overview(
       epoch.  None if they are unknown.
     - pending, and the sums and maxima of `owners`.
     - `owners`: the number of consumers that own entries.
-    - `idle_owners`: the number of these that were last active so long ago, or longer.  If that time
-      is unknown, the time they were last seen counts.  None if both are unknown.
+    - `idle_owners`: the number of these that were last active `stalled_ms` ago, or longer.  If that
+      time is unknown, the time they were last seen counts.  None if both are unknown.
     - `unknown_owners`: the number of these that the table consumers lacks.
     - `changed_by_runs`: the number of entries that runs have changed since the snapshot.  None if
       there is no server.
 
     Args:
         by_owner: `owners`.
-        changed: `server_view.number_by_group`; None if the store mirrors no server.
+        changed: `server_view.number_by_group`.  None if the store mirrors no server.
         shows_server: True if the entries are those of the server's view.  Then the activity of
-            consumers is not known in groups that runs have changed since: the table has it as of
-            the last run.
+            consumers is unknown in groups that runs have changed since.  The reason is that the
+            table has it as of the last run.
     """
     is_owner = "consumer IS NOT NULL"
-    # The row of entries without an owner says nothing: `false AND null` would be a known false.
+    # The row of entries without an owner is null, because `false AND null` would be a known false.
     is_idle = f"CASE WHEN {is_owner} THEN try_subtract(now_ms, last_ms) >= {stalled_ms:d} END"
     sums = (f"sum({name}) AS {name}" for name in ("pending", *_SUMS))
     maxima = (f"max({name}) AS {name}" for name in ("oldest_idle_ms", "highest_delivery_count"))
@@ -243,14 +250,15 @@ _REST = ", ".join(
     )
 )
 CHANGED = "changed_by_runs"
-"""The column of an overview that counts what runs have changed since the snapshot."""
+"""The column of an overview with the number of entries that runs have changed since the snapshot.
+"""
 OVERVIEW = (
     *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
     *("oldest_delivery_time_ms", "highest_delivery_count"),
     *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
     CHANGED,
 )
-# Where there is nothing to count a number is 0; else null says of these that they are not known.
+# These numbers are 0 if there is nothing to count.  Otherwise null means that they are unknown.
 _OF_WHAT = {"stalled": "pending", "idle_owners": "owners", "unknown_owners": "owners"}
 
 

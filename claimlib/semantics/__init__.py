@@ -1,1 +1,1 @@
-"""What Redis does, stated with the standard library alone: no Spark, no server, no clock."""
+"""Define the behavior of Redis with the standard library alone, without Spark, server or clock."""

@@ -1,10 +1,10 @@
-"""Stream ids: parse, write, order, neighbors, and how a BIGINT holds one half of an id.
+"""Parse, write and order stream ids, and hold one half of an id in a BIGINT.
 
-An id is a pair of unsigned 64-bit numbers.  What is a number is decided by the server's parser
-(`string2ull` of Redis 7 and Valkey 9.1), and that is C's `strtoull`: leading white space, zeros and
-a plus parse.  So does a minus where the plain reading of the text is not a negative 64-bit number:
-`5--3` is refused and `5--03` is 5-18446744073709551613.  Nobody writes this, but whatever the
-server takes must mean the same here.
+An id is a pair of unsigned 64-bit numbers.  The server's parser decides which text is a number
+(`string2ull` of Redis 7 and Valkey 9.1).  It uses C's `strtoull`, which accepts leading white
+space, leading zeros and a plus sign.  It also accepts a minus sign if the plain reading of the text
+is not a negative 64-bit number.  So `5--3` is refused, and `5--03` is 5-18446744073709551613.
+Clients do not write such ids.  But an id that the server accepts must have the same meaning here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _PLAIN_NEGATIVE = re.compile(rb"-[1-9][0-9]*")
 
 
 class StreamId(NamedTuple):
-    """The id of a stream entry; ids order by `ms`, then by `seq`, as numbers without sign.
+    """Identify a stream entry.
+
+    Ids are ordered by `ms`, then by `seq`, as unsigned numbers.
 
     Attributes:
         ms: 0 … 2^64-1, by default the server's clock in ms when the entry was added.
-        seq: 0 … 2^64-1, which of the entries of that millisecond.
+        seq: 0 … 2^64-1, distinguishes the entries of that millisecond.
 
     Examples:
         >>> StreamId(5, 3) < StreamId(5, 10)
@@ -46,12 +48,12 @@ class StreamId(NamedTuple):
 MIN_ID = StreamId(0, 0)
 MAX_ID = StreamId(MAX_U64, MAX_U64)
 END_OF_SCAN = MIN_ID
-"""The cursor that says that nothing is left to examine; the next scan starts over."""
+"""The cursor of a finished scan.  The next scan starts from the beginning."""
 _NAMED_BOUNDS = {b"-": MIN_ID, b"+": MAX_ID}
 
 
 def parse_id(text: str | bytes, default_seq: int = 0) -> StreamId:
-    """One plain id: `5-3`, or `5` with `default_seq`.
+    """Parse one plain id: `5-3`, or `5` with `default_seq`.
 
     Raises:
         IdError: the server would refuse the text as an id (`-` and `+` are range bounds, not ids).
@@ -72,11 +74,13 @@ def parse_id(text: str | bytes, default_seq: int = 0) -> StreamId:
 
 
 def parse_range_start(text: str | bytes) -> StreamId:
-    """The first id of a range: an id (`5` is 5-0), `-`, `+`, or `(id` for the one after it.
+    """Return the first id of a range.
+
+    The text is an id (`5` is 5-0), `-`, `+`, or `(id` for the id after it.
 
     Raises:
-        IdError: no such bound.
-        IntervalError: nothing comes after the largest id.
+        IdError: the text is not such a bound.
+        IntervalError: no id comes after the largest id.
 
     Examples:
         >>> parse_range_start("(5-3")
@@ -89,11 +93,13 @@ def parse_range_start(text: str | bytes) -> StreamId:
 
 
 def parse_range_end(text: str | bytes) -> StreamId:
-    """The last id of a range: an id (`5` is 5-18446744073709551615), `-`, `+`, or `(id`.
+    """Return the last id of a range.
+
+    The text is an id (`5` is 5-18446744073709551615), `-`, `+`, or `(id` for the id before it.
 
     Raises:
-        IdError: no such bound.
-        IntervalError: nothing comes before 0-0.
+        IdError: the text is not such a bound.
+        IntervalError: no id comes before 0-0.
 
     Examples:
         >>> parse_range_end("5")
@@ -106,10 +112,10 @@ def parse_range_end(text: str | bytes) -> StreamId:
 
 
 def successor(stream_id: StreamId) -> StreamId:
-    """Return the id right after.
+    """Return the next id.
 
     Raises:
-        IntervalError: nothing comes after the largest id.
+        IntervalError: no id comes after the largest id.
     """
     if stream_id == MAX_ID:
         raise IntervalError("invalid start ID for the interval", id=stream_id)
@@ -118,10 +124,10 @@ def successor(stream_id: StreamId) -> StreamId:
 
 
 def predecessor(stream_id: StreamId) -> StreamId:
-    """Return the id right before.
+    """Return the previous id.
 
     Raises:
-        IntervalError: nothing comes before 0-0.
+        IntervalError: no id comes before 0-0.
     """
     if stream_id == MIN_ID:
         raise IntervalError("invalid end ID for the interval", id=stream_id)
@@ -152,16 +158,17 @@ def from_bigint(i: int) -> int:
 
 
 def c_string(raw: bytes) -> bytes:
-    """Return what the server reads of a word where it takes it for a C string: a NUL byte ends
-    it.
+    """Return the part of a word that the server reads as a C string.
+
+    A NUL byte ends it.
     """
     return raw.partition(b"\0")[0]
 
 
 def _parse_bound(text: str | bytes, default_seq: int) -> tuple[StreamId, bool]:
-    """Return a range bound, and whether it is exclusive.
+    """Return a range bound, and True if it is exclusive.
 
-    `(` alone is a bad id, `(-` and `(+` are too.
+    `(`, `(-` and `(+` are not valid bounds.
     """
     raw = _as_bytes(text)
     if len(raw) > 1 and raw.startswith(b"("):
@@ -189,7 +196,7 @@ def _parse_unsigned(text: bytes) -> int | None:
         return magnitude
     if _PLAIN_NEGATIVE.fullmatch(text) and magnitude <= _SIGN_BIT:
         return None
-    return -magnitude % 2**64  # what strtoull makes of a minus
+    return -magnitude % 2**64  # as strtoull reads a minus sign
 
 
 def _as_bytes(text: str | bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""The values that everything else is about: requests, the state of one group, what is decided.
+"""Define the values that the other modules use: requests, the state of one group, and decisions.
 
-All are frozen and checked when they are made, so a value that exists can be used.
-Units stand in the names: `_ms` is milliseconds, as a time since the epoch.
+All values are frozen, and are checked when they are created.  So a value that exists is valid.
+The names contain the units.  `_ms` means milliseconds, and for a time milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from claimlib.semantics.names import glob_pattern, is_utf8
 
 MAX_I64 = 2**63 - 1
 COUNT_MAX = 576460752303423487
-"""The largest COUNT that the server takes: LONG_MAX / sizeof(streamID)."""
+"""The largest COUNT that the server accepts: LONG_MAX / sizeof(streamID)."""
 DELIVERY_COUNT_MAX = MAX_I64
 DEFAULT_COUNT = 100
 DEFAULT_MAX_REMOVED_SHARE = 0.5
 """See `RemovalLimits`."""
 SCAN_BUDGET_FACTOR = 10
-"""An XAUTOCLAIM examines at most this many pending entries for each one that COUNT lets it take."""
+"""An XAUTOCLAIM examines at most COUNT times this number of pending entries."""
 
 
 class IdleRule(StrEnum):
-    """What counts as idle enough, where the idle time equals min-idle exactly.
+    """State if an entry is claimed when its idle time equals min-idle exactly.
 
-    DOCUMENTED: not claimed, as the command documents say ("pending for more than").
+    DOCUMENTED: not claimed, as in the documents of the command ("pending for more than").
     SERVER: claimed, as every server does.
 
     Examples:
@@ -41,11 +41,11 @@ class IdleRule(StrEnum):
 
 
 class Profile(StrEnum):
-    """The servers whose behavior is followed.
+    """Name the servers whose behavior is followed.
 
     REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
-    REDIS_7_0: Redis 7.0.5 to 7.0.15: a consumer is created, and seen, only when it claims
-        something, and has no active time.
+    REDIS_7_0: Redis 7.0.5 to 7.0.15.  A consumer is created, and seen, only when it claims an
+        entry.  It has no active time.
 
     Examples:
         >>> Profile("redis-7.0").name
@@ -57,11 +57,11 @@ class Profile(StrEnum):
 
 
 class Outcome(IntEnum):
-    """What happens to one examined pending entry, or to one id that was requested.
+    """State what happens to one examined pending entry, or to one requested id.
 
-    NOT_PENDING: nothing, for it is not in the PEL.
-    FORCED: it became pending, and the caller's.
-    SUPERSEDED: claimed, and claimed again later in the same run.
+    NOT_PENDING: nothing, because the id is not in the PEL.
+    FORCED: the id became pending, and the caller owns it.
+    SUPERSEDED: the entry was claimed, and was claimed again later in the same run.
     """
 
     LEFT = 0
@@ -74,12 +74,12 @@ class Outcome(IntEnum):
 
 
 def parse_run_id(text: str) -> str:
-    """Return the caller's name for a run, as it is.
+    """Return the caller's name for a run, unchanged.
 
     Raises:
-        RequestError: it is empty, or white space only, as of a variable that is not set: a made-up
-            one in its place would let a retry do everything again.  Or it is not UTF-8, which no
-            table can hold.
+        RequestError: the name is empty or has only white space, for example because a variable is
+            not set.  A generated name in its place would let a retry do everything again.  Or the
+            name is not UTF-8, so that no table can hold it.
     """
     return _name_of("the run id", text, "give a name, so that a retry changes nothing", "run_id")
 
@@ -88,8 +88,8 @@ def parse_cursor(text: str) -> str:
     """Return the caller's name for a cursor.
 
     Raises:
-        RequestError: it is empty, or white space only, as of a variable that is not set, or it is
-            not UTF-8, which no table can hold.
+        RequestError: the name is empty or has only white space, for example because a variable is
+            not set.  Or the name is not UTF-8, so that no table can hold it.
     """
     return _name_of("the cursor's name", text, "name it", "cursor")
 
@@ -107,13 +107,13 @@ def _name_of(what: str, text: str, remedy: str, option: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PendingEntry:
-    """One delivery that was not acknowledged.
+    """Hold one delivery that was not acknowledged.
 
     Attributes:
         id: the stream entry that was delivered.
-        consumer: its owner; null where the server knows none.
-        delivery_time_ms: the last delivery, 0 … 2^63-1; a claim counts as one.
-        delivery_count: how often it was delivered, 0 … 2^63-1.
+        consumer: its owner.  None if the server knows no owner.
+        delivery_time_ms: the time of the last delivery, 0 … 2^63-1.  A claim counts as a delivery.
+        delivery_count: the number of deliveries, 0 … 2^63-1.
 
     Raises:
         StateError: a number is out of range.
@@ -132,11 +132,11 @@ class PendingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """One consumer of a group.
+    """Hold one consumer of a group.
 
     Attributes:
         name: any bytes.
-        seen_time_ms: its last attempt to get entries.
+        seen_time_ms: the time of its last attempt to get entries.
         active_time_ms: the last time that it got an entry.  None means never or unknown.
 
     Raises:
@@ -155,7 +155,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The state of one consumer group of one stream.
+    """Hold the state of one consumer group of one stream.
 
     Attributes:
         last_delivered_id: the last id that was delivered to any of its consumers.
@@ -190,13 +190,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RemovalLimits:
-    """How many rows a snapshot or an import may remove from a store before it is refused.
+    """Limit the rows that a snapshot or an import may remove from a store.
+
+    A snapshot or an import that would remove more is refused.
 
     Attributes:
-        allow_empty: whether a source that has nothing may empty a store that has something.
-        max_removed_share: of the rows of `pending` and of `entries` that the store has of a stream,
-            the largest share (0 to 1) that may be removed without the source explaining it (see
-            `plans.differences`), and so also of those of all streams together; 1: any.
+        allow_empty: True if a source without rows may empty a store that has rows.
+        max_removed_share: the largest share (0 to 1) of a stream's rows in the store that may be
+            removed without explanation by the source, see `plans.differences`.  It limits the rows
+            of `pending` and of `entries`, and also those of all streams together.  1 means no
+            limit.
 
     Raises:
         RequestError: the share is not between 0 and 1.
@@ -214,29 +217,32 @@ class RemovalLimits:
         _check_share(self.max_removed_share, "max_removed_share")
 
     def as_json(self) -> dict[str, object]:
-        """Return what is kept with the run."""
+        """Return the limits as the run stores them."""
         return {"allow_empty": self.allow_empty, "max_removed_share": self.max_removed_share}
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What a request leaves alone, beyond what the server's command does; without any it does
-    exactly what the server does.  Null: that guard is not set.
+    """Limit a request beyond what the server's command does.
+
+    Without any guard a request does exactly what the server does.  None means that a guard is not
+    set.
 
     Attributes:
-        max_claims: a group of which the request would claim more entries is refused.
-        max_deleted_share: a group of whose pending entries it would delete a larger share (0 to 1)
-            is refused.
-        only_from: a Redis glob; what consumers of other names own, or nobody, is not claimed.
-        only_consumers_idle_ms: what belongs to a consumer that was active more recently is not
-            claimed (its seen time counts where it has no active time; one that the group does not
-            know is spared).  The idle rule decides at equality; 0 spares no known consumer.
-        max_deliveries: a claimable entry that was delivered so often goes to `parking_consumer`
-            as with JUSTID, and stays with it.
-        parking_consumer: given where `max_deliveries` is.
+        max_claims: a group is refused if the request would claim more of its entries.
+        max_deleted_share: a group is refused if the request would delete a larger share (0 to 1)
+            of its pending entries.
+        only_from: a Redis glob.  Entries are claimed only from consumers with a matching name, so
+            entries without an owner are not claimed.
+        only_consumers_idle_ms: entries of a consumer that was active more recently are not claimed.
+            The seen time counts if the consumer has no active time.  A consumer that the group does
+            not know is spared.  The idle rule decides at equality.  0 spares no known consumer.
+        max_deliveries: a claimable entry with at least this number of deliveries goes to
+            `parking_consumer` as with JUSTID, and stays with it.
+        parking_consumer: given if `max_deliveries` is given.
 
     Raises:
-        RequestError: a number is out of range, or one of the last two stands alone.
+        RequestError: a number is out of range, or only one of the last two is given.
         GlobError: see `names.glob_pattern`.
 
     Examples:
@@ -273,18 +279,18 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class AutoclaimRequest:
-    """One XAUTOCLAIM, without the names of stream and group.
+    """Describe one XAUTOCLAIM, without the names of stream and group.
 
     Attributes:
-        consumer: who gets the entries.
-        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
+        consumer: the consumer that gets the entries.
+        min_idle_ms: how long an entry must have been idle.  0 means no idle test.
         start: the first id to examine.
-        count: how many entries to claim or delete at most; null: a sweep, which is the command
-            repeated with the returned cursor until it is 0-0, at one instant.
-        justid: leave delivery counts alone (and give ids without fields).
-        idle_rule: what counts as idle enough at exact equality.
+        count: the largest number of entries to claim or delete.  None means a sweep, which repeats
+            the command at one time with the returned cursor until the cursor is 0-0.
+        justid: True if delivery counts stay as they are.  The reply then has ids without fields.
+        idle_rule: decides if an entry is idle enough at exact equality.
         profile: the servers whose behavior is followed.
-        guards: what is left alone, or refused, that the server would do.
+        guards: limits beyond what the server's command does.
 
     Raises:
         RequestError: `min_idle_ms` or `count` is out of range, or the consumer is the parking
@@ -330,10 +336,10 @@ class AutoclaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class AutoclaimReply:
-    """What an XAUTOCLAIM says.
+    """Hold the reply of an XAUTOCLAIM.
 
     Attributes:
-        cursor: the first pending entry that was not examined; 0-0: none is left.
+        cursor: the first pending entry that was not examined.  0-0 if there is none.
         claimed: the ids that the consumer (or the parking consumer) got, ascending.
         deleted: the ids that left the PEL because the stream no longer has them, ascending.
     """
@@ -345,19 +351,20 @@ class AutoclaimReply:
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """One XCLAIM, without the names of stream and group.
+    """Describe one XCLAIM, without the names of stream and group.
 
     Attributes:
-        consumer: who gets the entries.
-        min_idle_ms: how long an entry must have been idle; 0: no idle test at all.
-        ids: what is claimed, in this order; an id may stand in it twice, and there may be none.
+        consumer: the consumer that gets the entries.
+        min_idle_ms: how long an entry must have been idle.  0 means no idle test.
+        ids: the ids to claim, in this order.  An id may occur twice.  There may be no ids.
         idle_ms: the idle time that the entries get.  None means that it is not given.
         time_ms: the delivery time that they get instead.  If neither is given, it is now.
-        retrycount: the delivery count that they get.  None means one more; with JUSTID, the same.
-        force: claim also what is not pending.
-        justid: leave delivery counts alone (and give ids without fields).
+        retrycount: the delivery count that they get.  None means one more than before, or with
+            JUSTID the same.
+        force: True if ids that are not pending are claimed, too.
+        justid: True if delivery counts stay as they are.  The reply then has ids without fields.
         last_id: the id to which the group's last delivered id is raised.  None means not given.
-        idle_rule: what counts as idle enough at exact equality.
+        idle_rule: decides if an entry is idle enough at exact equality.
         profile: the servers whose behavior is followed.
 
     Raises:
@@ -396,12 +403,12 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClaimReply:
-    """What an XCLAIM says, and what it leaves unsaid.
+    """Hold the reply of an XCLAIM, and the deleted ids.
 
     Attributes:
-        claimed: the ids that the consumer got, in the order in which they were asked for.
+        claimed: the ids that the consumer got, in the order of the request.
         deleted: the ids that left the PEL because the stream no longer has them, in the same
-            order; the server does not report them.
+            order.  The server does not report them.
     """
 
     claimed: tuple[StreamId, ...]
@@ -410,13 +417,13 @@ class ClaimReply:
 
 @dataclass(frozen=True, slots=True)
 class PendingRange:
-    """The range form of XPENDING.
+    """Describe the range form of XPENDING.
 
     Attributes:
-        start, end: the first and the last id that is looked at.
-        count: how many rows at most; 0 or less: none.
-        min_idle_ms: only what has been idle for so long, or longer; null or 0: all.  Below 0 it
-            leaves out what was delivered later than so far from now on.
+        start, end: the first and the last id of the range.
+        count: the largest number of rows.  0 or less means no rows.
+        min_idle_ms: the least idle time of the entries.  None or 0 means all entries.  A negative
+            number excludes entries whose delivery time is further in the future than its amount.
         consumer: the owner of the entries.  None means any owner.
 
     Examples:
@@ -433,12 +440,12 @@ class PendingRange:
 
 @dataclass(frozen=True, slots=True)
 class PendingSummary:
-    """The summary form of XPENDING.
+    """Hold the summary form of XPENDING.
 
     Attributes:
-        number: how much is pending.
-        smallest, largest: the first and the last pending id.  None if nothing is pending.
-        consumers: how much each consumer owns that owns anything, by name.
+        number: the number of pending entries.
+        smallest, largest: the first and the last pending id.  None if no entry is pending.
+        consumers: the consumers that own pending entries, by name, each with the number of them.
     """
 
     number: int

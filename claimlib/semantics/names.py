@@ -1,17 +1,18 @@
-r"""Names as text, and Redis' globs on names.
+r"""Spell names as text, and match Redis' globs on names.
 
-A name on the server is any bytes.  Its spelling is the text that tables hold: UTF-8 as it is, every
-other byte as `\xhh`, and a backslash as two.  So each name has exactly one spelling, and an
-ordinary name is spelled as itself.
+A name on the server is any bytes.  Its spelling is the text that tables hold.  UTF-8 is spelled as
+it is, every other byte as `\xhh`, and a backslash as two.  So each name has exactly one spelling,
+and an ordinary name is spelled as itself.
 
 A glob matches the BYTES of a name, as `stringmatchlen` of Redis 7 and Valkey 9.1 does.  Here it
-becomes a regular expression on the spelling's UTF-8 bytes, each byte one character (Latin-1), so
-that it can run where the names are.  There one byte of the name is one unit of the text: a plain
-character, two backslashes, or `\xhh`.  The expression is for Python's `re` and Java's alike, and
+becomes a regular expression, so that an engine can run it on its rows.  The expression matches the
+spelling's UTF-8 bytes, with each byte as one character (Latin-1).  One byte of the name is one unit
+of that text: a plain character, two backslashes, or `\xhh`.  The expression is for Python's `re`
+and for Java's regular expressions.
 
-    - it never looks back: after a `*` the rest up to the next one is taken where it first fits, as
-      the server does, so `a*a*a*a*b` cannot try all combinations;
-    - its loops are possessive, which Java runs without a stack frame per character.
+    - It never looks back.  After a `*` the rest up to the next one is taken where it first fits, as
+      the server does.  So `a*a*a*a*b` cannot try all combinations.
+    - Its loops are possessive.  Java runs such loops without a stack frame per character.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from itertools import groupby
 
 from claimlib.errors import GlobError, NameSpellingError
 
-_MAX_STARS = 1000  # the server matches nothing where stars nest deeper
+_MAX_STARS = 1000  # the server matches nothing if stars nest deeper
 _SPECIAL = frozenset(b"*?[\\")
 
 ByteSet = frozenset[int]
@@ -31,7 +32,7 @@ _ANY_BYTE: ByteSet = frozenset(range(256))
 _BACKSLASH = ord("\\")
 _ESCAPED = re.compile(rb"\\(?:\\|x([0-9a-f]{2}))")
 
-# One character that UTF-8 has, written as the escapes of its bytes: it is spelled as itself.
+# One character of UTF-8, written as the escapes of its bytes.  A spelling has the character itself.
 _CONTINUED = r"\\x[89ab][0-9a-f]"
 _ESCAPED_CHARACTER = (
     rf"(?:\\x(?:c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
@@ -44,12 +45,13 @@ _END = r"(?![\s\S])"
 
 # The empty alternative is for Python before 3.11.5, as in `_take_first`.
 SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f]|{_NOTHING})*+{_END}"
-"""What every spelling of a name matches and no other text: for Python's `re` and Spark's RLIKE."""
+"""An expression that only spellings of names match, for Python's `re` and Spark's RLIKE."""
 
 
 def spell(name: bytes) -> str:
-    r"""Return the text that stands for a name: UTF-8 where it is, `\xhh` elsewhere, `\\` for
-    `\`.
+    r"""Return the spelling of a name.
+
+    UTF-8 stays as it is, any other byte becomes `\xhh`, and `\` becomes `\\`.
     """
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
@@ -58,7 +60,7 @@ def unspell(text: str) -> bytes:
     """Return the name that a text spells.
 
     Raises:
-        NameSpellingError: the text is not what `spell` gives for any name.
+        NameSpellingError: the text is not the result of `spell` for any name.
     """
     raw = text.encode("utf-8", "surrogatepass")
     name = _ESCAPED.sub(lambda match: bytes.fromhex((match[1] or b"5c").decode("ascii")), raw)
@@ -72,24 +74,28 @@ def unspell(text: str) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """In quotes, without control characters, and with backslashes as they were typed."""
+    """Return a text in quotes, without control characters, and with backslashes as typed."""
     return repr(text).replace("\\\\", "\\")
 
 
-# Two backslashes are one unit, so that what follows them is not taken for an escape.
+# Two backslashes are one unit, so that the text after them is not read as an escape.
 _SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def is_utf8(text: str) -> bool:
-    """Return True if a text can be written down: bytes of a command line that are not UTF-8 stand
-    in it as surrogates, which no table holds and no JVM takes.
+    """Return True if a text can be encoded in UTF-8.
+
+    Bytes of a command line that are not UTF-8 become surrogates in the text.  No table holds
+    surrogates, and no JVM accepts them.
     """
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def unspell_shown(text: str) -> bytes:
-    r"""Return the name that a person means who copies it from a table: as `unspell`, and characters
-    that cannot be printed may be written as they are shown, `\u000a` or `\U000e0041`.
+    r"""Return the name of a spelling that a user copies from a printed table.
+
+    This is `unspell`, but characters that cannot be printed may be written as they are shown,
+    `\u000a` or `\U000e0041`.
 
     Raises:
         NameSpellingError: see `unspell`.
@@ -104,7 +110,7 @@ def _unprintable(match: re.Match[str]) -> str:
 
 
 def matches(glob: str | bytes, name: bytes) -> bool:
-    """Return True if the server's `stringmatchlen(glob, name)` says yes.
+    """Return True if the server's `stringmatchlen(glob, name)` finds a match.
 
     Raises:
         GlobError: see `glob_pattern`.
@@ -121,13 +127,17 @@ def glob_pattern(glob: str | bytes) -> str:
     """Return a regular expression to SEARCH in the Latin-1 reading of a spelling's UTF-8 bytes.
 
     In Spark: `decode(encode(name, 'UTF-8'), 'ISO-8859-1') RLIKE pattern`.  The text of the pattern
-    is ASCII.  A glob given as text stands for its UTF-8 bytes; it is not a spelling.
+    is ASCII.  A glob that is given as text means its UTF-8 bytes.  It is not a spelling.
 
-    `*` is any bytes, `?` one byte, `[ab]`, `[a-c]` and `[^a]` one byte of a class; a backslash
-    takes the next byte literally.  As on the server: upper and lower case differ; `[]` matches
-    nothing and `[^]` any byte; in a class a dash after a byte always makes a range, even up to `]`,
-    and its ends may come in either order; bytes from 0x80 on come before 0x00 there (`char` has a
-    sign on x86-64); `*` alone matches the empty name too, `**` does not.
+    `*` matches any bytes, `?` one byte, and `[ab]`, `[a-c]` and `[^a]` one byte of a class.  A
+    backslash takes the next byte literally.  These rules are those of the server:
+
+    - Upper and lower case differ.
+    - `[]` matches nothing, and `[^]` matches any byte.
+    - In a class, a dash after a byte always makes a range, even up to `]`.
+    - The ends of a range may come in either order.  In a range, bytes from 0x80 on come before
+      0x00, because `char` has a sign on x86-64.
+    - `*` alone matches the empty name too, `**` does not.
 
     Raises:
         GlobError: the glob is empty, a class is not closed, a backslash ends it, or it has more
@@ -147,7 +157,7 @@ def glob_pattern(glob: str | bytes) -> str:
 def literal_name(glob: str | bytes) -> bytes | None:
     r"""Return the one name that a glob without any of `*?[\` matches.
 
-    None if it may match several.
+    Return None if the glob may match several names.
 
     Raises:
         GlobError: the glob is empty, or is not valid Unicode text.
@@ -157,16 +167,16 @@ def literal_name(glob: str | bytes) -> bytes | None:
 
 
 def _take_first(part: str) -> str:
-    """Skip to where `part` first fits, and take it.  Never looks back.
+    """Return an expression that skips to the first place where `part` fits, and takes it.
 
-    The empty alternative `(?!)` changes nothing, but without it Python before 3.11.5 goes on
-    after the `part` that ended the loop (gh-106052).
+    The expression never looks back.  The empty alternative `(?!)` changes nothing.  But without it
+    Python before 3.11.5 continues after the `part` that ended the loop (gh-106052).
     """
     return rf"(?:(?!{part}){_UNIT}|{_NOTHING})*+{part}"
 
 
 def _segments(glob: bytes) -> list[str]:
-    """Return the expressions of what stands before, between and after the stars."""
+    """Return the expressions of the parts before, between and after the stars."""
     parts: list[str] = [""]
     stars = 0
     for is_star, run in groupby(_tokens(glob), key=lambda token: token is None):
@@ -181,7 +191,10 @@ def _segments(glob: bytes) -> list[str]:
 
 
 def _tokens(glob: bytes) -> Iterator[ByteSet | None]:
-    """The glob's tokens: the set of bytes that each matches one of; null is a star."""
+    """Yield the tokens of a glob.
+
+    A token is a set of bytes, and matches one of them.  None is a star.
+    """
     at = 0
     while at < len(glob):
         char = glob[at : at + 1]
@@ -201,7 +214,7 @@ def _tokens(glob: bytes) -> Iterator[ByteSet | None]:
 
 
 def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
-    """Return the class that opened before `at`, and where the glob goes on after its `]`."""
+    """Return the class that begins before `at`, and the position after its `]`."""
     is_negated = glob[at : at + 1] == b"^"
     at += is_negated
     allowed: set[int] = set()
@@ -221,8 +234,9 @@ def _class(glob: bytes, at: int) -> tuple[ByteSet, int]:
 
 
 def _range(first: int, last: int) -> Iterator[int]:
-    """Return the bytes between two, ends included, as `char` orders them: 0x80 … 0xff, 0x00 …
-    0x7f.
+    """Return the bytes between two bytes, ends included, in the order of a signed `char`.
+
+    This order is 0x80 … 0xff, 0x00 … 0x7f.
     """
     low, high = sorted((byte ^ 0x80) - 0x80 for byte in (first, last))
     return (signed % 256 for signed in range(low, high + 1))
@@ -250,7 +264,7 @@ def _byte_of(allowed: ByteSet) -> str:
 
 
 def _one_escape_of(high: list[int]) -> str:
-    """Return the escape of one byte out of several, all ascending and from 0x80 on."""
+    """Return an expression for the escape of one of several ascending bytes from 0x80 on."""
     digits = [
         f"{first:x}[{''.join(f'{byte % 16:x}' for byte in run)}]"
         for first, run in groupby(high, key=lambda byte: byte // 16)
@@ -259,7 +273,7 @@ def _one_escape_of(high: list[int]) -> str:
 
 
 def _one_of(plain: list[int]) -> str:
-    """Return one character out of several ascending ones, as a literal or as a class of ranges."""
+    """Return an expression for one of several ascending bytes, a literal or a class of ranges."""
     if len(plain) == 1:
         return _char(plain[0])
     ranges: list[tuple[int, int]] = []
@@ -281,7 +295,7 @@ def _as_bytes(glob: str | bytes) -> bytes:
         raw = glob
     else:
         try:
-            # What the command line could not decode comes as surrogates, and goes back to bytes.
+            # Bytes that the command line could not decode are surrogates here.
             raw = glob.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise GlobError(f"the glob {glob!a} is not valid Unicode text", glob=glob) from error

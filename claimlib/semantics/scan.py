@@ -1,19 +1,20 @@
-"""One group's pending entries list, entry by entry: the reference for what the commands do.
+"""Run commands on one group's pending entries list, entry by entry, as the reference.
 
-House rules: `rules` alone says what happens to one entry; what COUNT, the scan budget, the cursor
-and the consumers do is said here and nowhere else.  Nothing is changed in place, and no clock is
+House rules: `rules` alone decides what happens to one entry.  This module alone decides what COUNT,
+the scan budget, the cursor and the consumers do.  No value is changed in place, and no clock is
 read.
 
 XAUTOCLAIM (Redis 7.2 and later, Valkey 9.1).  A call examines the PEL by id, from `start` on, until
 
     - 10 * COUNT entries were examined (the scan budget), or
-    - COUNT of them were hits: claimed or deleted.  Entries that are left cost budget only.
+    - COUNT of them were claimed or deleted.  An entry that is left uses up only budget.
 
-The cursor is the first entry not examined, 0-0 if there is none.  What was examined is therefore a
-prefix, and what happens to an entry does not depend on the entries before it: repeating the call
-with the cursor until it is 0-0, at one instant, gives the same for any COUNT.  That is a sweep.
+The cursor is the first entry that was not examined, 0-0 if there is none.  So the examined entries
+are a prefix, and what happens to an entry does not depend on the entries before it.  A sweep
+repeats the call at one time with the cursor, until the cursor is 0-0.  So a sweep gives the same
+result for any COUNT.
 
-Guards are judged by the state before the call.  What they spare is left, and costs budget only.
+Guards use the state before the call.  An entry that they spare is left, and uses up only budget.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from claimlib.semantics.model import (
 from claimlib.semantics.names import matches
 
 Call = tuple[bytes, bool]
-"""Who calls, and whether it gets entries."""
+"""The consumer that calls, and True if it gets entries."""
 
 
 def xautoclaim(
@@ -55,15 +56,15 @@ def xautoclaim(
     now_ms: int,
     present: Callable[[StreamId], bool] | Container[StreamId],
 ) -> tuple[Group, AutoclaimReply]:
-    """Run one XAUTOCLAIM at `now_ms`, or a whole sweep where the request has no count.
+    """Run one XAUTOCLAIM at `now_ms`, or a whole sweep if the request has no count.
 
-    `present`: the ids that the stream still has, or a function that says whether it has one.
+    `present` is the ids that the stream still has, or a function that returns True for such an id.
 
     Returns:
         The group's new state, and the reply.
 
     Raises:
-        GuardError: it would claim or delete more than the request's guards allow.
+        GuardError: the request would claim or delete more than its guards allow.
     """
     has_id = present if callable(present) else present.__contains__
     first = bisect_left(group.pending, request.start, key=lambda entry: entry.id)
@@ -113,7 +114,7 @@ def _examine(
     count: int | None,
     outcome_of: Callable[[PendingEntry], Outcome],
 ) -> list[Outcome]:
-    """Return the outcomes of the entries that the call examines: always of the first ones."""
+    """Return the outcomes of the entries that the call examines, which are the first ones."""
     left = len(entries) if count is None else count
     budget = left * SCAN_BUDGET_FACTOR
     outcomes: list[Outcome] = []
@@ -161,7 +162,7 @@ def _park_above(guards: Guards) -> int:
 
 
 def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now_ms: int) -> bool:
-    """Return True if the guards leave an owner what it has."""
+    """Return True if the guards leave the owner its entries."""
     guards = request.guards
     if guards.only_from is not None and (owner is None or not matches(guards.only_from, owner)):
         return True
@@ -177,7 +178,7 @@ def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now
 def _after(
     entry: PendingEntry, outcome: Outcome, request: AutoclaimRequest, now_ms: int
 ) -> PendingEntry:
-    """Return what becomes of an entry that is not deleted."""
+    """Return the new state of an entry that is not deleted."""
     if outcome is Outcome.LEFT:
         return entry
     parked = outcome is Outcome.PARKED
@@ -198,8 +199,10 @@ def _callers(request: AutoclaimRequest, outcomes: Sequence[Outcome]) -> Iterator
 def _seen(
     consumers: Sequence[Consumer], calls: Iterable[Call], profile: Profile, now_ms: int
 ) -> tuple[Consumer, ...]:
-    """Return the consumers after the calls: who calls is created, seen, and active if it got
-    entries.
+    """Return the consumers after the calls.
+
+    A consumer that calls is created and seen, and is active if it got entries.  `profile` has
+    exceptions, see `rules.SEES_EVERY_CALLER`.
     """
     by_name = {consumer.name: consumer for consumer in consumers}
     sees_every_caller = rules.SEES_EVERY_CALLER[profile]
@@ -224,9 +227,9 @@ def xclaim(
 ) -> tuple[Group, ClaimReply]:
     """Run one XCLAIM at `now_ms`, id by id in the order of the request.
 
-    An id that the stream no longer has leaves the PEL, whatever the request says; one that is not
-    pending is passed over, or with FORCE made pending first; one that has an owner and is not idle
-    enough stays, also with FORCE.
+    An id that the stream no longer has leaves the PEL in any case.  An id that is not pending is
+    skipped, or with FORCE made pending first.  An id that has an owner and is not idle enough
+    stays, also with FORCE.
 
     Returns:
         The group's new state, and the reply.
@@ -275,7 +278,7 @@ def _claimed(
 
 
 def _delivery_time_ms(request: ClaimRequest, now_ms: int) -> int:
-    """Return what IDLE or TIME says; now, where that is before 1970 or to come."""
+    """Return the time of IDLE or TIME, or now if that time is before 1970 or in the future."""
     if request.idle_ms is not None:
         wanted = now_ms - request.idle_ms
     else:
@@ -287,7 +290,7 @@ def _delivery_time_ms(request: ClaimRequest, now_ms: int) -> int:
 
 
 def xpending_summary(group: Group) -> PendingSummary:
-    """Return how much is pending, between which ids, and whose it is."""
+    """Return the number of pending entries, their first and last id, and the number by owner."""
     owners = Counter(entry.consumer for entry in group.pending if entry.consumer is not None)
     return PendingSummary(
         number=len(group.pending),
@@ -298,7 +301,7 @@ def xpending_summary(group: Group) -> PendingSummary:
 
 
 def xpending_range(group: Group, query: PendingRange, now_ms: int) -> tuple[PendingEntry, ...]:
-    """Return the pending entries of a range, by id; what the stream no longer has is among them."""
+    """Return the pending entries of a range, by id, with those that the stream no longer has."""
     least_ms = query.min_idle_ms or 0
     matching = (
         entry
@@ -311,7 +314,10 @@ def xpending_range(group: Group, query: PendingRange, now_ms: int) -> tuple[Pend
 
 
 def xack(group: Group, ids: Iterable[StreamId]) -> tuple[Group, int]:
-    """Take ids off the PEL: the group's new state, and how many of them were pending."""
+    """Remove ids from the PEL.
+
+    Return the group's new state, and the number of the ids that were pending.
+    """
     acknowledged = set(ids)
     kept = tuple(entry for entry in group.pending if entry.id not in acknowledged)
     return replace(group, pending=kept), len(group.pending) - len(kept)

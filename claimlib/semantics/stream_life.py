@@ -7,14 +7,15 @@ so their absence must not count as a deletion.
 As long as a stream is not deleted, these rules hold (Redis 7.0 to 8, Valkey 8 and 9; `XINFO
 STREAM`):
 
-- `entries-added` and `last-generated-id` never decrease, and each added entry raises both;
-- `length` is `entries-added` minus all deletions, whether by XDEL or by trimming;
-- XDEL raises `max-deleted-entry-id` to each larger id that it deletes; trimming leaves it alone;
-- trimming deletes the entry with the smallest id, so a trimmed id is smaller than
-  `recorded-first-entry-id`.  (Not so `XTRIM … ACKED` of Redis 8.2.  For such servers
-  `max_deleted_id` is left out, and ids prove less.)
+- `entries-added` and `last-generated-id` never decrease, and each added entry raises both.
+- `length` is `entries-added` minus all deletions by XDEL and by trimming.
+- XDEL raises `max-deleted-entry-id` to each larger id that it deletes.  Trimming does not change
+  it.
+- Trimming deletes the entry with the smallest id, so a trimmed id is smaller than
+  `recorded-first-entry-id`.  `XTRIM … ACKED` of Redis 8.2 does not follow this rule.  For such
+  servers `max_deleted_id` is omitted, and ids prove less.
 
-XSETID and RESTORE can set the counters by hand; a stream changed by them may count as another one.
+XSETID and RESTORE can set the counters by hand.  A stream changed by them may count as another one.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from claimlib.semantics.ids import MIN_ID, StreamId
 
 @dataclass(frozen=True, slots=True)
 class StreamCounters:
-    """Hold what `XINFO STREAM` says of one stream at one instant.
+    """Hold the counters that `XINFO STREAM` returns for one stream at one time.
 
     Attributes:
         length: the number of entries.
         last_generated_id: the largest id that was ever added.
-        entries_added: the number of entries that were ever added; None if the server does not
-            say (Redis before 7.0).
-        first_id: the smallest id that the stream has, 0-0 if it is empty; None if unknown.
-        max_deleted_id: the largest id that XDEL ever deleted, 0-0 if none; None if unknown.
+        entries_added: the number of entries that were ever added.  None if the server does not
+            return it (Redis before 7.0).
+        first_id: the smallest id that the stream has, 0-0 if it is empty.  None if unknown.
+        max_deleted_id: the largest id that XDEL ever deleted, 0-0 if none.  None if unknown.
     """
 
     length: int
@@ -50,7 +51,7 @@ class MissingEntries:
 
     Attributes:
         count: the number of these entries.
-        last_id: the largest of their ids; 0-0 if there is none.
+        last_id: the largest of their ids.  0-0 if there is none.
     """
 
     count: int = 0
@@ -112,8 +113,9 @@ def _may_be_deleted(now: StreamCounters, last_missing_id: StreamId) -> bool:
 def _may_keep_an_old_entry(
     before: StreamCounters, now: StreamCounters, missing: MissingEntries, deleted: int
 ) -> bool:
-    """Return False if the first entry is an old one, although at least as many old entries were
-    deleted as there were.
+    """Return False if the first entry is old, although all old entries must have been deleted.
+
+    They must have been if at least as many old entries were deleted as there were before.
 
     Trimming deletes the smallest ids first.  So if the first entry is old, only XDEL can have
     deleted a new one.

@@ -1,10 +1,11 @@
-"""A server command as its words: words in, the server's reply or the server's error out.
+"""Execute server commands that are given as words, with the server's replies and errors.
 
-The order in which the server looks at its words decides which error is said first; it is that of
-Redis 7.2 and Valkey 9.1, and stands at each command.  On an error nothing changes.
+The order in which the server checks the words decides which error it reports first.  The order is
+that of Redis 7.2 and Valkey 9.1, and each command states it.  A command with an error changes
+nothing.
 
-The server reads option words and the names in its errors as C strings: a NUL byte ends them, and
-line breaks in an error become spaces.
+The server reads option words and the names in its errors as C strings, which end at a NUL byte.
+Line breaks in an error become spaces.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ _PLAIN_WORD = re.compile(rb"[A-Za-z0-9_:./@+*-]+")
 
 
 def redis_cli_word(word: bytes) -> str:
-    r"""Return a word as redis-cli reads it from a line: plain, or in double quotes with `\xhh` for
-    each byte that is not printable ASCII."""
+    r"""Return a word as redis-cli reads it from a line.
+
+    The word is plain, or in double quotes with `\xhh` for each byte that is not printable ASCII.
+    """
     if _PLAIN_WORD.fullmatch(word):
         return word.decode("ascii")
     return f'"{"".join(map(_in_quotes, word))}"'
@@ -57,10 +60,10 @@ def _in_quotes(byte: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream of a keyspace.
+    """Hold one stream of a keyspace.
 
     Attributes:
-        entries: what the stream holds: the fields of each id, flat: name, value, name, value …
+        entries: the fields of each id in one flat tuple: name, value, name, value …
         groups: its consumer groups by name.
     """
 
@@ -78,10 +81,10 @@ def execute(
     idle_rule: IdleRule = IdleRule.SERVER,
     profile: Profile = Profile.REDIS_7_2,
 ) -> tuple[Keyspace, Reply]:
-    """XAUTOCLAIM, XCLAIM, XPENDING or XACK at `now_ms`.
+    """Execute XAUTOCLAIM, XCLAIM, XPENDING or XACK at `now_ms`.
 
     Returns:
-        The keyspace afterwards (the given one stays as it is), and the reply.
+        The keyspace afterwards, and the reply.  The given keyspace does not change.
 
     Raises:
         ReplyError: the server's error.
@@ -109,14 +112,15 @@ def xautoclaim(
     idle_rule: IdleRule = IdleRule.SERVER,
     profile: Profile = Profile.REDIS_7_2,
 ) -> tuple[Keyspace, list[Reply]]:
-    """`XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]` at `now_ms`.
+    """Execute an XAUTOCLAIM at `now_ms`.
 
-    Looked at in this order: the number of words, min-idle, start, options from left to right, and
-    last of all whether the key and the group are there.
+    The words are `XAUTOCLAIM key group consumer min-idle-time start [COUNT count] [JUSTID]`.  They
+    are checked in this order: the number of words, min-idle, start, options from left to right.
+    The last check is that the key and the group exist.
 
     Returns:
-        The keyspace afterwards (the given one stays as it is), and the reply: cursor, claimed
-        entries (ids only with JUSTID), deleted ids.
+        The keyspace afterwards, and the reply: cursor, claimed entries (ids only with JUSTID),
+        deleted ids.  The given keyspace does not change.
 
     Raises:
         ReplyError: the server's error.
@@ -132,7 +136,7 @@ def xautoclaim(
 
 
 def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimRequest]:
-    """Key, group and request of an XAUTOCLAIM; its COUNT is 100 where the words give none.
+    """Return key, group and request of an XAUTOCLAIM.  COUNT is 100 if the words give none.
 
     Raises:
         ReplyError: the server's error.
@@ -157,7 +161,7 @@ def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimReq
 
 
 def _parse_options(options: Sequence[bytes]) -> tuple[int, bool]:
-    """COUNT and JUSTID, in any case and order; the last COUNT counts."""
+    """Return COUNT and JUSTID, from words in any case and order.  The last COUNT counts."""
     count, justid = DEFAULT_COUNT, False
     rest = iter(options)
     for word in rest:
@@ -188,10 +192,11 @@ def xclaim(
     idle_rule: IdleRule = IdleRule.SERVER,
     profile: Profile = Profile.REDIS_7_2,
 ) -> tuple[Keyspace, list[Reply]]:
-    """`XCLAIM key group consumer min-idle-time id [id …] [option …]` at `now_ms`.
+    """Execute an XCLAIM at `now_ms`.
 
-    Looked at in this order: the number of words, whether the key and the group are there, min-idle,
-    ids up to the first word that is none, and options from left to right.
+    The words are `XCLAIM key group consumer min-idle-time id [id …] [option …]`.  The first checks
+    are the number of words, and that the key and the group exist.  Then the words are checked in
+    this order: min-idle, ids up to the first word that is not an id, options from left to right.
 
     Returns:
         The keyspace afterwards, and the reply: claimed entries in the order of the words (ids only
@@ -211,7 +216,7 @@ def xclaim(
 
 
 def parse_xclaim(words: Sequence[bytes]) -> ClaimRequest:
-    """Return the request of an XCLAIM; key and group are its second and third word.
+    """Return the request of an XCLAIM, whose second and third words are key and group.
 
     Raises:
         ReplyError: the server's error.
@@ -236,7 +241,7 @@ def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
 def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
     """Return the options of an XCLAIM as attributes of its request.
 
-    Of what is given several times the last one counts; IDLE and TIME are one thing.
+    If an option is given several times, the last one counts.  IDLE and TIME are one option here.
     """
     options: dict[str, Any] = {}
     rest = iter(words)
@@ -273,10 +278,11 @@ def _parse_claim_value(option: bytes, value: bytes) -> dict[str, Any]:
 
 
 def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Reply]:
-    """`XPENDING key group [[IDLE min-idle] start end count [consumer]]` at `now_ms`.
+    """Execute an XPENDING at `now_ms`.
 
-    Looked at in this order: the number of words, IDLE, count, start, end, and last of all whether
-    the key and the group are there.
+    The words are `XPENDING key group [[IDLE min-idle] start end count [consumer]]`.  They are
+    checked in this order: the number of words, IDLE, count, start, end.  The last check is that the
+    key and the group exist.
 
     Returns:
         The summary (number, smallest id, largest id, consumers), or the rows of the range.
@@ -294,7 +300,7 @@ def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Re
 
 
 def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
-    """Return the range that an XPENDING asks for, or None if the summary.
+    """Return the range that an XPENDING requests, or None if it requests the summary.
 
     Raises:
         ReplyError: the server's error.
@@ -334,13 +340,13 @@ def _pending_row(entry: PendingEntry, now_ms: int) -> list[Reply]:
 
 
 def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
-    """`XACK key group id [id …]`.
+    """Execute `XACK key group id [id …]`.
 
-    Looked at in this order: the number of words, whether the key and the group are there (without
-    them nothing is acknowledged, and no id is looked at), the ids.
+    The order of the checks is: the number of words, that the key and the group exist, the ids.
+    Without the key or the group no entry is acknowledged, and no id is checked.
 
     Returns:
-        The keyspace afterwards, and how many of the ids were pending.
+        The keyspace afterwards, and the number of the ids that were pending.
 
     Raises:
         ReplyError: the server's error.
@@ -356,7 +362,7 @@ def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
 
 
 def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
-    """Return the ids of an XACK; key and group are its second and third word.
+    """Return the ids of an XACK, whose second and third words are key and group.
 
     Raises:
         ReplyError: the server's error.
@@ -370,7 +376,7 @@ def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
 
 
 def no_group(key: bytes, group: bytes) -> ReplyError:
-    """Return the error of a command on a stream or a group that is not there."""
+    """Return the error of a command on a stream or a group that does not exist."""
     return ReplyError(
         f"NOGROUP No such key '{_in_error(key)}' or consumer group '{_in_error(group)}'"
     )
@@ -398,7 +404,7 @@ def _check_command(words: Sequence[bytes], command: bytes, least: int) -> None:
 
 
 def _parse_min_idle(word: bytes, command: str) -> int:
-    """A negative min-idle is 0."""
+    """Return min-idle, or 0 if it is negative."""
     number = _parse_integer(word)
     if number is None:
         raise ReplyError(f"ERR Invalid min-idle-time argument for {command}")
@@ -426,8 +432,9 @@ def _parse_plain_integer(word: bytes) -> int:
 
 
 def _parse_integer(word: bytes) -> int | None:
-    """Return a signed 64-bit integer in its one canonical form (`string2ll`): no sign plus, no
-    zeros.
+    """Return a signed 64-bit integer that is in its canonical form (`string2ll`), or else None.
+
+    This form has no plus sign and no leading zeros.
     """
     if _INTEGER.fullmatch(word) is None:
         return None
@@ -448,5 +455,5 @@ def _ids(stream_ids: Sequence[StreamId]) -> list[Reply]:
 
 
 def _rows(stream_ids: Sequence[StreamId], stream: Stream) -> list[Reply]:
-    """Entries as XRANGE gives them: id, then the fields in their order."""
+    """Return entries as XRANGE returns them: id, then the fields in their order."""
     return [[_id(stream_id), list(stream.entries[stream_id])] for stream_id in stream_ids]
