@@ -96,5 +96,6 @@ class ServerAccess:
                 max_commands_per_second=self.max_commands_per_second,
             )
         except ClaimlibError as error:
-            # A server that does not know AUTH says so with its arguments; a traceback shows causes.
+            # A server that does not know AUTH repeats its arguments in the error, and a traceback
+            # would show this error as the cause.
             raise error from None

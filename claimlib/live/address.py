@@ -1,4 +1,4 @@
-"""Where a server is, read from a URL without ever repeating a secret that stands in it."""
+"""Parse the address of a server from its URL, and never repeat a secret that the URL contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORM = (
     " for TLS"
 )
 _MOST_DB = 2**31 - 1
-# `urlsplit` drops line breaks and what stands beside brackets, each Python in its own way.
+# `urlsplit` drops line breaks and characters beside brackets, and Python versions differ in this.
 _URL = re.compile(
     r"(?P<scheme>rediss?)(?P<sentinel>\+sentinel)?://"
     r"(?:(?P<user>[^/?#]*)@)?"
@@ -123,21 +123,22 @@ def _master_and_database(path: str, *, is_sentinel: bool) -> tuple[str | None, s
 
 
 def source_label(url: str) -> str:
-    """`host:port/db` of a URL, without connecting.
+    """Return `host:port/db` of a URL, without connecting.
 
     Raises:
-        RequestError: See `parse_address`.
+        RequestError: see `parse_address`.
     """
     return parse_address(url).label
 
 
 def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """The password: from the file if one is given, else from REDIS_PASSWORD, else null.
+    """Return the password from the file if one is given, otherwise from REDIS_PASSWORD.
 
-    One line break at the file's end is not part of the password.
+    The result is None if there is neither.  One line break at the file's end is not part of the
+    password.
 
     Raises:
-        RequestError: The file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
+        RequestError: the file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
     """
     if password_file is None:
         password = environ.get(PASSWORD_VARIABLE) or None

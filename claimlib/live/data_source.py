@@ -63,7 +63,7 @@ class _StreamPartition(InputPartition):
     """Name the stream that a partition reads.
 
     Attributes:
-        span: the first and the last id; None means the whole stream.
+        span: the first and the last id.  None means the whole stream.
     """
 
     stream: bytes
@@ -215,7 +215,7 @@ class _RedisSource(DataSource):
 
 
 class RedisPendingSource(_RedisSource):
-    """Read pending entries; see `register_redis_sources`."""
+    """Read pending entries, see `register_redis_sources`."""
 
     table, columns = PENDING, _PENDING_COLUMNS
 
@@ -226,7 +226,7 @@ class RedisPendingSource(_RedisSource):
 
 
 class RedisEntriesSource(_RedisSource):
-    """Read stream entries; see `register_redis_sources`."""
+    """Read stream entries, see `register_redis_sources`."""
 
     table, columns = ENTRIES, _ENTRY_COLUMNS
 
