@@ -1,4 +1,4 @@
-"""The report on one run as tables for people and as a document for programs."""
+"""Report one run as tables for people and as a document for programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from claimlib.terminal import number_of
 from claimlib.times import format_duration_ms
 
 SCHEMA_VERSION = 1
-"""The version of the JSON document.  It rises when a field changes its meaning, or goes."""
+"""The version of the JSON document.  It rises when a field changes its meaning or is removed."""
 _WORDS = {
     Kind.CLAIMED: "claimed",
     Kind.FORCED: "made pending",
@@ -58,7 +58,7 @@ class Section:
     """Show one part of a report.
 
     Attributes:
-        table: the rows; its title is the heading.
+        table: the rows.  Its title is the heading.
         bars: the names of the columns that a plot shows as bars, one group of bars per row.
     """
 
@@ -92,7 +92,7 @@ def _stalled(report: RunReport) -> str:
 
 
 def _changes(report: RunReport) -> Iterable[str]:
-    """Yield what the run did to entries; the first part names the entries."""
+    """Yield what the run did to entries.  The first part names the entries."""
     counts = report.run.counts
     if report.run.is_abandoned:
         yield "the run was abandoned: it did not do all that was requested"
@@ -150,7 +150,7 @@ _LABELS = {
 
 
 def _group_columns(report: RunReport) -> dict[str, str]:
-    """Return the columns of the worst groups: those that are known and say something."""
+    """Return the columns of the worst groups that have known values."""
     times = [time for time in TIMES if report.knows(time)]
     of_times = {
         f"{name}_{time}": f"{_LABELS[name]} {time}"
@@ -359,7 +359,7 @@ _OF_FINISHED_RUNS = ("run_seq", "run_id", "software_version")
 
 
 def document(report: RunReport) -> dict[str, object]:
-    """Return the report for programs: docs/reports.md explains each field."""
+    """Return the report for programs.  docs/reports.md explains each field."""
     run = run_document(report.run)
     if report.is_dry_run:
         run |= dict.fromkeys(_OF_FINISHED_RUNS)

@@ -1,4 +1,4 @@
-"""The report on one run as one HTML file that needs no network and no script."""
+"""Report one run as one HTML file that needs no network and no script."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from claimlib.report.text import instant
 from claimlib.terminal import one_line
 
 _LONGEST = 200
-"""Characters: a longer text is cut, because a name may have any length."""
+"""The most characters of a text.  A longer text is cut, because a name may have any length."""
 _LONGEST_LABEL = 34
 _LEFT, _WIDEST = 250, 420
-"""Pixels: where the bars of a plot begin, and the width of the longest bar."""
+"""The pixel at which the bars of a plot begin, and the width of the longest bar in pixels."""
 _BAR, _GAP, _TOP = 13, 7, 26
 
 

@@ -1,6 +1,6 @@
-"""The report on one run as an event of OpenLineage: what the run read, and what it wrote.
+"""Report one run as an event of OpenLineage: what the run read, and what it wrote.
 
-Source: the OpenLineage specification; its client writes the facets of that specification.
+Source: the OpenLineage specification.  Its client writes the facets of that specification.
 """
 
 from __future__ import annotations
