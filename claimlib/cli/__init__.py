@@ -66,7 +66,8 @@ def run(words: list[str]) -> int:
 def _usage(error: TyperException) -> str:
     """Return what is wrong with the words, in one line.
 
-    An argument that is too many is not repeated.  It may be the secret of a mistyped option.
+    An argument that is too many is not repeated.  It may be a secret for an option that does not
+    exist.
     """
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Got unexpected extra argument"):

@@ -114,7 +114,7 @@ def named_claim(
 
 
 def sharing_of(min_idle: str | None, options: ClaimOptions) -> Sharing | None:
-    """Return the consumers that share what is claimed, or None if there is one consumer.
+    """Return the consumers that share the claimed entries, or None if there is one consumer.
 
     Raises:
         RequestError: a value cannot be used.

@@ -199,7 +199,7 @@ def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Che
         yield Check("server", error.message, is_ok=False)
         if not isinstance(
             error, PermissionDeniedError
-        ):  # else it answers, and tells what it denies
+        ):  # otherwise the server answers, so the rights can be checked
             return
     else:
         yield from checks

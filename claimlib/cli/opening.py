@@ -91,7 +91,7 @@ def opened_store(
 
 
 Look = Callable[["Store"], object]
-"""Raises an error if a request does not fit the store."""
+"""A function that raises an error if a request does not fit the store."""
 
 
 def _check_input(place: str, settings: Config) -> None:
@@ -282,7 +282,7 @@ def _tables() -> Collection[str]:
 def _folder_here(store: str, settings: Config) -> Path | None:
     """Return the folder of this machine that a store's place names.
 
-    Return None if Spark has to find it.
+    The result is None if only Spark can find the place.
     """
     check_place(store, "STORE")
     check_no_secret(store, "STORE")

@@ -184,7 +184,7 @@ class _Line:
         self._status.update(Text(self._text))
 
     def leave(self, text: str) -> None:
-        """Write a line that stays, above this one."""
+        """Write a line above this one.  It stays."""
         self._status.console.print(Text(f"claimlib: {one_line(text)}"))
 
     def watch(self) -> None:

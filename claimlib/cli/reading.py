@@ -402,7 +402,7 @@ def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
 def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
     """Yield the alarms of `--fail-on-stale`.
 
-    A server may have no groups, but even then there is a last snapshot.
+    If the store has no groups, the time of its last snapshot or import counts.
     """
     from claimlib.commands.xpending import last_mirrored, stale
     from claimlib.report.text import groups_text
@@ -526,7 +526,7 @@ def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
 
 
 def _payload_bytes(entries: RangeOptions) -> int | None:
-    """Return how much of each payload to show, or None if no payload is requested."""
+    """Return the number of bytes of each payload to show, or None if no payload is requested."""
     if entries.max_bytes is not None and not entries.fields:
         raise RequestError("--max-bytes goes with --fields: add --fields", option="max_bytes")
     if not entries.fields:

@@ -41,8 +41,8 @@ def main() -> None:
 def _meaning(code: int, raised: Sequence[Exception]) -> str:
     """Return why the command ended.
 
-    After an interrupt this is the meaning of the exit code, because the many errors of an interrupt
-    do not have it.
+    After an interrupt this is the meaning of the exit code.  An interrupt can raise many different
+    errors, and their messages do not have this meaning.
     """
     if not raised or code in {process.INTERRUPTED, process.TERMINATED}:
         return process.MEANINGS[code]

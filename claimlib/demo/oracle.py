@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import redis
 
 Key = tuple[bytes, bytes]
-"""A stream and one of its consumer groups."""
+"""The names of a stream and of one of its consumer groups."""
 Fields = tuple[tuple[bytes, bytes], ...]
 
 # KEYS: the streams.  ARGV: the consumer, the time since which an entry must be idle, COUNT.

@@ -30,7 +30,7 @@ SNAPSHOTS = 48
 
 _SEED = 7
 _USUAL_MS = 4 * MINUTE_MS
-_SPREAD = 1.25  # of the logarithm of how long work takes: one entry in a hundred takes over an hour
+_SPREAD = 1.25  # of the logarithm of the work's duration: 1 % of the entries take over an hour
 _POISONED_SHARE = 0.02
 _RETRY_MS = 40 * MINUTE_MS
 

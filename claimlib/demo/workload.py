@@ -316,6 +316,6 @@ class _Worker:
         """Return the ids of its next entries.  Empty if there are no more."""
         if self.reads_left is not None:
             self.reads_left -= 1
-        client: Any = self.client  # redis-py's hints know no names that are bytes
+        client: Any = self.client  # redis-py's hints do not allow names that are bytes
         reply = client.xreadgroup(self.group, self.name, {self.stream: ">"}, count)
         return [entry_id for entry_id, _ in reply[0][1]] if reply else []

@@ -75,9 +75,7 @@ class Address:
 
 
 def is_server_url(text: str) -> bool:
-    """Return True if a text begins as the URL of a server does, so that it is no place of a
-    store.
-    """
+    """Return True if a text begins like the URL of a server.  It is then no place of a store."""
     scheme, is_url, _ = text.partition("://")
     return bool(is_url) and scheme.lower().removesuffix(_SENTINEL) in _SCHEMES
 
@@ -157,7 +155,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
             f"the password file {password_file} cannot be read ({reason}): give a text file that "
             "holds nothing but the password",
             password_file=str(password_file),
-        ) from None  # a decoding error carries the file's bytes
+        ) from None  # a decoding error contains the file's bytes
     password = text.removesuffix("\n").removesuffix("\r")
     if not password:
         raise RequestError(
@@ -168,7 +166,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
 
 
 def _host(literal: str | None, name: str | None) -> str:
-    """Return a name that a resolver can be asked for, or the IPv6 address in brackets."""
+    """Return a name that can be resolved, or the IPv6 address that the URL has in brackets."""
     try:
         if literal is not None:
             IPv6Address(literal)

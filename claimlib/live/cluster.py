@@ -1,12 +1,12 @@
 """Open the servers of one URL: a single server, a master that a sentinel names, or a cluster.
 
 Each key of a cluster belongs to one of 16,384 slots, and each slot to one master.  Every master is
-asked for its view of the nodes (CLUSTER NODES), because only this view shows which slots it moves.
+asked for its view of the nodes (CLUSTER NODES).  Only this view shows which slots the master moves.
 If the views differ, the node with the greater epoch has the slot.
 
-The masters are those that the cluster had when it was opened, because their ids are compared with
-those of the last snapshot.  A slot that moves to another node is an error, and so is a slot without
-a master.  Otherwise their streams would count as removed.
+The masters are those that the cluster had when it was opened.  Their ids are compared with those of
+the last snapshot.  A slot that moves to another node is an error, and so is a slot without a
+master.  Otherwise their streams would count as removed.
 
 A snapshot can leave out masters that do not answer.  More than half of the masters must answer,
 because fewer may not know of a failover.  No slot may be moving.  A key of a moving slot may be on

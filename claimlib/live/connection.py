@@ -24,8 +24,8 @@ Writeback has another user.  `live.writing` states its rights.
 redis-py's `Connection` is used directly.  It has the socket, TLS, login and protocol.  A client
 object would also convert stream replies, and reconnect silently.  A connection that breaks is an
 error here, and is never silently replaced by another.  The server that answers next may be another
-one, such as a replica that lags, or a server that was restarted without data.  Entries that it does
-not have would be taken for deleted.
+one.  It may be a replica that lags, or have been restarted without data.  Entries that it does not
+have would be taken for deleted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 DEFAULT_COMMANDS_PER_SECOND = 500
 
 _TLS_PROBE_S = 0.4
-"""Seconds to wait for the answer that shows whether a server uses TLS."""
+"""Seconds to wait for the answer that shows if a server uses TLS."""
 
 
 class _Wire(Protocol):
@@ -94,11 +94,11 @@ class Source:
     streams.  So readers and writers use both alike.
 
     Attributes:
-        address: Where the server is.
+        address: the address of the server.
         label: `host:port/db`, without credentials.
-        server: The state that the server reported when the source was opened.
-        commands_sent: The number of commands that were sent, also MULTI and EXEC.
-        latency_s: The seconds until the last answer.  For commands that were sent together, the
+        server: the state that the server reported when the source was opened.
+        commands_sent: the number of commands that were sent, also MULTI and EXEC.
+        latency_s: the seconds until the last answer.  For commands that were sent together, the
             longest time between two answers.
     """
 
@@ -208,7 +208,7 @@ class Source:
             )
         self._pacer.wait_for(len(commands))
         self.commands_sent += len(commands)
-        self._usable = False  # until every reply is read: also if we are interrupted meanwhile
+        self._usable = False  # until every reply is read, also after an interruption
         try:
             times = [self._pacer.clock()]
             self._wire.send_packed_command(self._wire.pack_commands(commands))
@@ -382,7 +382,7 @@ def _wire(
             "ssl_check_hostname": True,
             "ssl_ca_certs": str(ca_file) if ca_file else None,
         }
-    # Protocol 2: plain nested lists, the same from every server; with 3 some replies are maps.
+    # Protocol 2 has plain nested lists, the same from every server.  With 3 some replies are maps.
     wire: _Wire = kind(
         host=address.host,
         port=address.port,

@@ -71,9 +71,9 @@ class _StreamPartition(InputPartition):
 
 
 def split(span: Span, number: int) -> list[Span]:
-    """Return ranges of ids with equal times that cover a span.
+    """Return ranges of ids that cover a span, each with about the same number of milliseconds.
 
-    There is at most one for each millisecond.
+    There is at most one range for each millisecond.
     """
     first, last = span
     width_ms = last.ms - first.ms + 1

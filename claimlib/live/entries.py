@@ -11,10 +11,9 @@ The size of a reply is not known before, because XRANGE takes a number of entrie
   the budget has room for, by the size of the largest entry of its last request.  So it holds eight
   entries at a time at most, and reads no more than the budget and eight entries.
 - Without scripts, COUNT begins at 1 for each stream, and doubles at most from one reply to the
-  next.  It is the number of entries that the budget has room for, by the size of the largest entry
-  of the last reply.  If entries have similar sizes, a reply is larger than the budget by one entry
-  at most, too.  If large entries follow many small ones, one reply has as many large entries as a
-  page may have rows.
+  next.  It is the budget divided by the size of the largest entry of the last reply.  If entries
+  have similar sizes, a reply is larger than the budget by one entry at most, too.  If large entries
+  follow many small ones, one reply has as many large entries as a page may have rows.
 """
 
 from __future__ import annotations
@@ -108,11 +107,12 @@ class EntryWalk:
         self._reply_bytes = reply_bytes
 
     def pages(self, stream: bytes, wanted: Wanted) -> Iterator[tuple[EntryRow, ...]]:
-        """Yield the stream's entries over the span of the wanted ids, in pages that are never
-        empty.
+        """Yield the stream's entries over the span of the wanted ids, in pages.
+
+        No page is empty.
 
         Raises:
-            SourceError: As `Source.call`.
+            SourceError: as `Source.call`.
         """
         if wanted.span is None:
             return
@@ -121,7 +121,7 @@ class EntryWalk:
         count = _Count(self._page_size, self._reply_bytes)
         while True:
             wanted_ids = wanted.upcoming(self._page_size) if self._with_fields else []
-            # Behind the last id that is requested, there may be others that are wanted.
+            # There may be more wanted ids after the last id of this request.
             stop = wanted_ids[-1] if len(wanted_ids) == self._page_size else end
             piece = self._piece(stream, start, stop, wanted_ids, count)
             yield from self._bounded(piece.rows)

@@ -138,7 +138,7 @@ def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> Clai
 
 
 def transport_fault(label: str, error: RedisError) -> ClaimlibError:
-    """Return the error for a connection that was refused, or could not be made, or broke."""
+    """Return the error for a connection that broke, was refused, or could not be made."""
     if isinstance(error, AuthenticationError):
         return AuthenticationFailedError(
             f"{label} refused the login ({error}): check the user name and the password (the "
@@ -166,7 +166,7 @@ def _denied(
     """
     named = _COMMAND_IN_MESSAGE.search(text)
     if named:
-        # It may be another command than ours: the one that a script runs.
+        # It may be a command of the script, and not the command that was sent.
         command = named[1]
         rule = f"+{command}"
         message = f"the user on {label} has no permission to run {command}: grant {rule}"

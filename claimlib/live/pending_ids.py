@@ -33,7 +33,7 @@ class PackedIds:
         """Add a page of ids in order.  All of them must be above those that were added before."""
         if not page:
             return
-        # All times, then all sequence numbers: neighbors resemble each other and pack well.
+        # All times come first, then all sequence numbers.  Similar neighbors pack well.
         numbers = array("Q", [id_.ms for id_ in page])
         numbers.extend([id_.seq for id_ in page])
         self._pages.append(zlib.compress(numbers.tobytes(), _PACKING_LEVEL))
@@ -74,7 +74,7 @@ class Wanted:
 
 
 def _span(groups: Sequence[PackedIds], also: Span | None) -> Span | None:
-    """Return the one span that holds all pending ids and another span."""
+    """Return the span that contains all pending ids and another span, or None if there is none."""
     spans = [(group.first, group.last) for group in groups if group.first and group.last]
     spans += [also] if also else []
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

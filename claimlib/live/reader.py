@@ -102,7 +102,7 @@ DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
 """The most times that the masters of a cluster are searched while its slots move."""
 
-# XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
+# XINFO STREAM also returns the first and the last entry with their payloads.  These are left out.
 _STATE_OF_STREAM = """
 local state, needed = redis.call('XINFO', 'STREAM', KEYS[1]), {}
 for i = 1, #state, 2 do
@@ -277,8 +277,12 @@ def _check_spans(spans: Mapping[bytes, Span]) -> None:
 
 
 def _glob(glob: str | bytes) -> bytes:
-    """Return a glob's bytes, once it is clear that it can be matched."""
-    # Arguments of a command line that are not UTF-8 reach us with their bytes as surrogates.
+    """Check that a glob can be matched, and return its bytes.
+
+    Raises:
+        GlobError: it cannot be matched.
+    """
+    # If an argument of a command line is not UTF-8, Python gives its bytes as surrogates.
     raw = glob.encode("utf-8", "surrogateescape") if isinstance(glob, str) else glob
     names.glob_pattern(raw)
     return raw
@@ -516,7 +520,7 @@ class _NodeReading:
         with understood(self.source.label, "XINFO STREAM"):
             counters = stream_counters(reply)
         if not self.source.server.trims_in_order:
-            # Then an id above the first one may have been trimmed, too.
+            # An id above the first one may have been trimmed, too.
             counters = replace(counters, max_deleted_id=None)
         return counters, read_ms
 

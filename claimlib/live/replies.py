@@ -47,7 +47,10 @@ def stream_id(raw: bytes) -> StreamId:
 
 
 def time_ms(reply: Sequence[bytes]) -> int:
-    """TIME's seconds and microseconds as milliseconds, cut off as the server cuts its own clock."""
+    """Return the milliseconds of TIME's seconds and microseconds.
+
+    They are cut off in the same way as the server cuts off its own clock.
+    """
     seconds, microseconds = reply
     return int(seconds) * 1000 + int(microseconds) // 1000
 
@@ -82,7 +85,7 @@ def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRo
     """Return a page of XPENDING read at `now_ms` of the server's clock."""
     return tuple(
         PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
-        for raw, consumer, idle_ms, delivery_count, *_ in reply  # a later server may say more
+        for raw, consumer, idle_ms, delivery_count, *_ in reply  # later servers may add fields
     )
 
 

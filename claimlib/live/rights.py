@@ -96,7 +96,7 @@ SNAPSHOT_RIGHTS = Rights(
             "single replies may become large",
             is_needed=False,
         ),
-        # MULTI at the end: without +exec, only the end of the connection ends what it begins.
+        # MULTI comes last, because without +exec only the end of the connection ends it.
         *_needed(_SNAPSHOT_FAILS, "+exec", "+multi"),
     ),
     Right(
@@ -148,8 +148,9 @@ def tried_rights(
 
 
 def _denial(source: Source, words: Sequence[Word]) -> PermissionDeniedError | None:
-    """Return the server's refusal of a command for want of a right, or None if the user may send
-    it.
+    """Return the server's refusal of a command because of a missing right.
+
+    The result is None if the user may send it.
     """
     try:
         source.call(*words)

@@ -9,11 +9,11 @@ Not read are:
 
 - a sentinel, which has no keys;
 - a server that is loading its data;
-- a replica that is not in step with its master, because entries that it does not have yet would be
-  taken for deleted, and entries that it still has for pending;
+- a replica that is not in step with its master;
 - a replica if the user lacks the right to INFO, and a server that does not report its mode.
 
-A replica is in step if all of this is true:
+Entries that a replica does not have yet would be taken for deleted, and what it still has for
+pending.  A replica is in step if all of this is true:
 
 - its link to the master is up;
 - it is not being synchronized;
@@ -46,7 +46,7 @@ _ASK_AGAIN_S = 0.05
 _ASK_AGAIN_TIMES = 20
 
 CLUSTER = "cluster"
-"""The mode of a node of a cluster, which has only some of the keys: see `live.cluster`."""
+"""The mode of a node of a cluster, which has only some of the keys (see `live.cluster`)."""
 _MODES = ("standalone", CLUSTER)
 _OTHER_MODES = {
     "sentinel": "a sentinel, which has no keys but watches the servers that have them",
@@ -98,9 +98,9 @@ def ask_server(source: Source) -> ServerState:
     """Return the state of a server that can be read.
 
     Raises:
-        RequestError: It is a sentinel, or its mode is unknown.
-        PermissionDeniedError: It may not be asked what has to be known.
-        SourceUnreachableError: It is loading, or a replica that is not in step with its master.
+        RequestError: it is a sentinel, or its mode is unknown.
+        PermissionDeniedError: the user lacks the right to INFO, and it is needed.
+        SourceUnreachableError: it is loading, or a replica that is not in step with its master.
     """
     state, info = _ask(source)
     _check_mode(source.label, state.mode)

@@ -1,6 +1,7 @@
-"""Find out whether a server expects TLS, if its URL may be wrong about that.
+"""Find out if a server expects TLS, because its URL may be wrong about that.
 
-A server without TLS waits for the end of a line, so a TLS handshake with it ends by a timeout only.
+A server without TLS waits for the end of a line.  So a TLS handshake with it ends only by a
+timeout.
 """
 
 from __future__ import annotations

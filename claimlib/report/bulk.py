@@ -165,7 +165,10 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def _of_retired(reply: BulkReply) -> Iterable[str]:
-    """Yield notes on removed consumers (in a dry run: to be removed), and on those that stay."""
+    """Yield notes on removed consumers, and on those that stay.
+
+    In a dry run the notes are on the consumers that would be removed.
+    """
     number = reply.retired.count()
     rows = reply.retired.order_by("consumer").limit(_NAMED).collect()
     names = listed([f"{visible(row['consumer'])}" for row in rows], number)

@@ -123,7 +123,7 @@ _OF_PROOF = {
 
 
 def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
-    """Return a note on the former name of the server, and on what proves that it is the same."""
+    """Return a note on the former name of the server, with the proof that it is the same."""
     return tuple(
         f"{reply.source} fills the store now, and {reply.former_source} did before: {note}"
         for proof, note in _OF_PROOF.items()
@@ -148,8 +148,7 @@ def _of_claims(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
 
 
 def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
-    """Yield notes on the removed and the replaced streams, and on rows removed without an
-    explanation."""
+    """Yield notes on removed and replaced streams, and on rows removed without an explanation."""
     streams = reply.streams
     if number := reply.counts.get("stream_removed"):
         gone = number_of(number, "stream is", "streams are")

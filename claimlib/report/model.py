@@ -52,7 +52,8 @@ class Report:
             only the totals.
         names: the names of a record's values, in order.  If it is empty, they are those of
             `columns`.
-        cut_off: notes on what a limit has cut off.  People and programs get these notes.
+        cut_off: notes on what a limit has cut off.  They are shown with tables, CSV and JSON lines,
+            also with --quiet.
     """
 
     title: str
@@ -242,7 +243,7 @@ def resolved(
 
 
 def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
-    """Return what can be chosen for a table: its columns, and what else a record has."""
+    """Return the names that can be chosen for a table: its columns, and those of its records."""
     return tuple(dict.fromkeys((*columns, *names)))
 
 

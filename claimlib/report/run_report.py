@@ -73,7 +73,7 @@ def verdict(report: RunReport) -> str:
 
 
 def name_of(report: RunReport) -> str:
-    """Return what a report is about, as people name it."""
+    """Return the name of a report's run for people."""
     if report.is_dry_run:
         return f"Dry run of {report.run.command}, which changed nothing"
     return f"Run {report.run.run_seq} ({visible(report.run.key)})"
@@ -117,7 +117,10 @@ def _changes(report: RunReport) -> Iterable[str]:
 
 
 def _number(report: RunReport, kind: Kind) -> int:
-    """Return the number of changes of a kind, as decided if the journal no longer has the rows."""
+    """Return the number of changes of a kind.
+
+    If the journal no longer has the rows, it is the number of decided changes.
+    """
     if not report.has_history:
         return report.run.counts.get(kind, 0)
     return report.totals[kind] or 0
@@ -212,7 +215,7 @@ _STEPS = {
 
 
 def _commands(report: RunReport) -> dict[str, str]:
-    """Return by purpose the commands that continue from a report."""
+    """Return the commands that continue from a report, by purpose."""
     if report.is_dry_run:
         return {}
     where, seq = shlex.quote(report.where), report.run.run_seq

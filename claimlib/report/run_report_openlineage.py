@@ -158,7 +158,7 @@ def _servers(run: FinishedRun) -> Iterator[InputDataset]:
 
 
 def _place(where: str) -> tuple[str, str]:
-    """Return the namespace of a store's tables, and what their names begin with.
+    """Return the namespace of a store's tables, and the prefix of their names.
 
     Source: the naming conventions of the OpenLineage specification.
     """

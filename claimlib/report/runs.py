@@ -202,7 +202,7 @@ LIST_NAMES = (
 
 
 def _run_record(run: FinishedRun) -> dict[str, object]:
-    """Return the document of a run, and what else the table shows."""
+    """Return the document of a run, with the other values that the table shows."""
     return {
         **run_document(run),
         "key": run.key,

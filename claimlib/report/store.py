@@ -126,7 +126,7 @@ _DIFFERENCES = (
 
 
 def report_of_check(where: str, problems: Sequence[Problem]) -> Report:
-    """Return what a store lacks, the worst first."""
+    """Return the problems of a store, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
     remarks = number_of(len(problems) - refusing, "remark")
     refuse = number_of(refusing, "problem makes", "problems make")

