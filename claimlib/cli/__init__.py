@@ -1,4 +1,7 @@
-"""The command line `claimlib`; the scripts in `jobs/` are the same commands for spark-submit."""
+"""Run the command line `claimlib`.
+
+The scripts in `jobs/` are the same commands for spark-submit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 _COMPLETE = "_CLAIMLIB_COMPLETE"
-"""The variable by which a shell asks what a word could become."""
+"""The variable by which a shell requests the completions of a word."""
 
 
 def main() -> None:
@@ -26,7 +29,7 @@ def main() -> None:
 
 
 def job(command: str) -> int:
-    """Run one command with the arguments of this process; its exit code."""
+    """Run one command with the arguments of this process, and return its exit code."""
     return _ended([command, *sys.argv[1:]])
 
 
@@ -35,7 +38,7 @@ def _ended(words: list[str]) -> int:
 
 
 def run(words: list[str]) -> int:
-    """Run the command that the words name; its exit code.
+    """Run the command that the words name, and return its exit code.
 
     Raises:
         RequestError: the words are not those of a command.
@@ -53,9 +56,9 @@ def run(words: list[str]) -> int:
             terminal.err(error.format_message())
             return error.exit_code
         raise RequestError(f"{_usage(error)}; see --help") from None
-    except SystemExit as ended:  # a shell's question what a word could become
+    except SystemExit as ended:  # a shell requested the completions of a word
         code = ended.code
-    if code == process.INTERRUPTED:  # typer takes an interrupt for the end, without a word
+    if code == process.INTERRUPTED:  # typer ends silently after an interrupt
         raise KeyboardInterrupt
     return code if isinstance(code, int) else process.DONE
 
@@ -63,11 +66,12 @@ def run(words: list[str]) -> int:
 def _usage(error: TyperException) -> str:
     """Return what is wrong with the words, in one line.
 
-    One that is too many is not repeated: it may be a secret, of an option that there is not.
+    An argument that is too many is not repeated.  It may be a secret for an option that does not
+    exist.
     """
     message = " ".join(error.format_message().split()).rstrip(".")
     if message.startswith("Got unexpected extra argument"):
         return "too many arguments"
-    # Typer says it in pydantic's words.
+    # Typer's message has the wording of pydantic.
     message = re.sub("Input should be a valid integer.*", "must be a whole number", message)
     return message.replace("Value error, ", "").replace("Input should be", "must be")

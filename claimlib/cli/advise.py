@@ -1,4 +1,4 @@
-"""The command that recommends a minimum idle time: advise."""
+"""Define the command that recommends a minimum idle time: advise."""
 
 from __future__ import annotations
 

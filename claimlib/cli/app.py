@@ -1,4 +1,4 @@
-"""The application, and the decorator that makes a function a command.
+"""Define the application, and the decorator that makes a function a command.
 
 `claimlib.cli.commands` registers all commands.
 """
@@ -20,11 +20,11 @@ from claimlib.config.sections import Option, OptionGroup, Section, option_of, op
 from claimlib.errors import ConfigError
 
 SectionOptions = Mapping[str, object]
-"""The values of the options of a section, by key; None if an option is not given."""
+"""The values of the options of a section, by key.  None if an option is not given."""
 
 
 class _Command(TyperCommand):
-    """A command whose help has its options in groups."""
+    """Show the options in groups in the help of a command."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options under the heading of their group."""
@@ -54,7 +54,7 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(starmap('{} {}'.format, process.MEANINGS.items()))}.",
     no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode=None,  # brackets stand for themselves in the help
+    rich_markup_mode=None,  # brackets in the help are no markup
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -101,9 +101,9 @@ def _main(
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a function a command.
 
-    Each parameter is an argument or an option, declared in its annotation.  A parameter that is a
-    dataclass stands for the options that are its fields.  A parameter that is
-    `Annotated[SectionOptions, SECTION]` stands for all options of a section of the settings.
+    Each parameter is an argument or an option, declared in its annotation.  If a parameter is a
+    dataclass, its fields are options.  If a parameter is `Annotated[SectionOptions, SECTION]`, it
+    has all options of a section of the settings.
 
     Args:
         example: an example of the command line.  The first word is the name of the command.
@@ -159,7 +159,7 @@ def _type_of(option: Option) -> Any:
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    """Return the section whose options a parameter stands for, or None."""
+    """Return the section with the options that a parameter has, or None."""
     declared = get_args(annotation)[-1]
     is_section = isinstance(declared, type) and issubclass(declared, Section)
     return declared if is_section else None

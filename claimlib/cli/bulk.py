@@ -1,4 +1,4 @@
-"""The commands about ids or consumers that are named: xclaim, xack, retire."""
+"""Define the commands about ids or consumers that the user names: xclaim, xack, retire."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def _said(
     limit: int | None,
     opened: Store,
 ) -> tuple[Report, list[str]]:
-    """Return what is to be shown of a reply, and which requests were refused."""
+    """Return the report of a reply, and the refused requests."""
     from claimlib.commands.server_view import only_in_store
     from claimlib.report.bulk import refused_requests, report_of_bulk
     from claimlib.report.writeback import with_writeback
@@ -311,7 +311,7 @@ def _said(
 
 
 def _end(report: Report, refused: list[str], view: View) -> None:
-    """Show a reply; the exit code says whether requests were refused."""
+    """Show a reply, and exit with `process.SOME_REFUSED` if requests were refused."""
     from claimlib.cli.output import show
 
     show(report, view)

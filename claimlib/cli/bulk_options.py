@@ -1,4 +1,4 @@
-"""What xclaim and xack are requested to do by options, as requests."""
+"""Turn the options of xclaim and xack into requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The names and ids that the options give: ids, a list of ids, or a table of requests.
+    """Hold the names and ids of the options: ids, a list of ids, or a table of requests.
 
     Attributes:
         names: of stream, group and (xclaim) consumer, as they are spelled.  None means not given.
@@ -41,8 +41,8 @@ class Named:
         requests: a table of requests instead of all.
 
     Raises:
-        RequestError: none of these is complete, or more than one is given; or the name of a file or
-            table is empty.
+        RequestError: none of these is complete, or more than one is given.  Also if the name of a
+            file or table is empty.
     """
 
     names: tuple[str | None, ...]
@@ -51,7 +51,7 @@ class Named:
     requests: str | None
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing, or two things at once."""
+        """Refuse options that name nothing, or that contradict each other."""
         names = [name for name in self.names if name is not None]
         _refuse_empty("requests", self.requests, "give a table")
         _refuse_empty("ids_from", self.ids_from, "give a file or a table")
@@ -78,7 +78,7 @@ class Named:
             )
 
     def stream_ids(self) -> tuple[StreamId, ...]:
-        """Return the ids that are written out."""
+        """Return the ids of the command line."""
         return tuple(map(parse_id, self.ids))
 
     def bytes_of(self, number: int) -> bytes:
@@ -87,7 +87,10 @@ class Named:
 
 
 def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
-    """A text that is empty would be taken for the working directory."""
+    """Raise RequestError if a place is an empty text.
+
+    It would be taken for the working directory.
+    """
     if place is not None and not place.strip():
         raise RequestError.of_empty(f"--{option.replace('_', '-')}", remedy, option=option)
 
@@ -111,7 +114,7 @@ def named_claim(
 
 
 def sharing_of(min_idle: str | None, options: ClaimOptions) -> Sharing | None:
-    """Return the consumers that share what is claimed, or None if there is one consumer.
+    """Return the consumers that share the claimed entries, or None if there is one consumer.
 
     Raises:
         RequestError: a value cannot be used.
@@ -129,7 +132,7 @@ def sharing_of(min_idle: str | None, options: ClaimOptions) -> Sharing | None:
 def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> NamedClaim | None:
     """Return the XCLAIM that the options state, with the ids of the command line.
 
-    None if a table states all requests.
+    The result is None if a table states all requests.
 
     Raises:
         RequestError: a value cannot be used, or --min-idle is missing.
@@ -174,8 +177,9 @@ def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
 
 
 def ack_of(named: Named) -> NamedAck | None:
-    """Return the XACK that the options state, with the ids that are written out, or None if a table
-    states all.
+    """Return the XACK that the options state, with the ids of the command line.
+
+    The result is None if a table states all requests.
     """
     if named.requests is not None:
         return None
@@ -214,7 +218,7 @@ def requests_of(
 
     Args:
         ids: what `id_list` returned.
-        single: what `claim_of` or `ack_of` returned; None if it returned none.
+        single: what `claim_of` or `ack_of` returned.  None if it returned none.
         table: `claim_table` or `ack_table`.
 
     Raises:
@@ -236,7 +240,7 @@ def requests_of(
 def chosen_groups(
     named: Named, requests: Sequence[object] | Relation, table: RequestTable, groups: Relation
 ) -> Relation:
-    """Return those rows of the table `groups` whose groups the requests name.
+    """Return the rows of the table `groups` for the groups that the requests name.
 
     Args:
         requests: the result of `requests_of`.

@@ -1,4 +1,4 @@
-"""All commands, in the order of their use: the help lists them as they are imported here."""
+"""Register all commands in the order of their use.  The help lists them in this order."""
 
 from __future__ import annotations
 

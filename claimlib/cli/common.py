@@ -1,4 +1,4 @@
-"""The options that every command has, declared once."""
+"""Declare the options that every command has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Common:
     """Hold the values of the options that all commands have.
 
     Raises:
-        RequestError: both quiet and verbose.
+        RequestError: both quiet and verbose are given.
     """
 
     spark: SparkOptions
@@ -91,7 +91,7 @@ class Common:
     debug: DebugOption = False
 
     def __post_init__(self) -> None:
-        """Refuse what says two things."""
+        """Refuse options that contradict each other."""
         if self.quiet and self.verbose:
             raise RequestError(
                 "--quiet and --verbose cannot be combined: give one of them", option="verbose"
@@ -101,7 +101,7 @@ class Common:
         """Return the view that prints the result.
 
         Args:
-            columns, names: see `View.check`; if columns is None, the report checks them.
+            columns, names: see `View.check`.  If columns is None, the report checks them.
 
         Raises:
             RequestError: a chosen column does not exist.
@@ -119,6 +119,6 @@ class Common:
 def _setting(text: str) -> tuple[str, str]:
     key, is_setting, value = text.partition("=")
     if not (is_setting and key.strip()):
-        # What was given may be a secret without its key.
+        # The text is not repeated, because it may be a secret without its key.
         raise RequestError("--spark-conf must be KEY=VALUE, as in spark.driver.memory=8g")
     return key.strip(), value

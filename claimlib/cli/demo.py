@@ -1,4 +1,4 @@
-"""The command demo."""
+"""Define the command demo."""
 
 from __future__ import annotations
 

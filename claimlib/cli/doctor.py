@@ -1,7 +1,7 @@
-"""The command doctor: is all there that claimlib needs, here, in a store, and on a server?
+"""Define the command that checks this machine, a store and a server: doctor.
 
-Each check is a line as soon as it is known, the quick ones first: what is wrong with Java should
-not wait for Spark.
+Each check is printed as a line as soon as its result is known.  The quick checks come first, so
+that a fault of Java is shown before Spark starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MOST_CLOCK_SKEW_MS = 1000
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _NO_TABLE = "/claimlib/there is no table here"
 _SAID_WITHOUT_DELTA = (
-    "[TABLE_OR_VIEW_NOT_FOUND]",  # without its extension: Spark looks for a table `DETAIL`
+    "[TABLE_OR_VIEW_NOT_FOUND]",  # without its extension, Spark looks for a table `DETAIL`
     "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG]",  # without its catalog
     "Cannot find catalog plugin class",  # without its jar
 )
@@ -64,7 +64,7 @@ _SAID_WITHOUT_DELTA = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line: what was looked at, what was found, and whether that will do."""
+    """Hold one line: what was checked, what was found, and if it is as needed."""
 
     name: str
     result: str
@@ -132,7 +132,7 @@ def _checks(
 
 
 def _guarded(name: str, look: Callable[[], str]) -> Check:
-    """Return what `look` finds; an error of ours says what to do."""
+    """Return the result of `look`, or the message of an error of claimlib that it raises."""
     try:
         return Check(name, look())
     except Exception as raised:
@@ -155,7 +155,7 @@ def _java() -> str:
 
 
 def _class_archive(path: Path) -> Check:
-    """Say whether the class archive is there; without it everything works, but starts later."""
+    """Check if the class archive exists.  Without it everything works, but starts later."""
     if path.is_file():
         result = f"{path}, {path.stat().st_size // 1024**2} MB"
     else:
@@ -199,7 +199,7 @@ def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Che
         yield Check("server", error.message, is_ok=False)
         if not isinstance(
             error, PermissionDeniedError
-        ):  # else it answers, and tells what it denies
+        ):  # otherwise the server answers, so the rights can be checked
             return
     else:
         yield from checks
@@ -240,7 +240,7 @@ def _rights(
             if denied is None:
                 granted.append(right.rule)
                 continue
-            # A command that the server does not know is no matter of rights.
+            # Granting a right does not help if the server does not know the command.
             remedy = f"grant {right.rule}" if "rule" in denied.fields else denied.message
             result = f"{on_node}not granted: without it, {right.without}; {remedy}"
             yield Check(right.rule, result, is_ok=not right.is_needed)
@@ -273,7 +273,7 @@ def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Chec
 
 
 def _delta(spark: SparkSession) -> str:
-    """Refuses a session that does not understand Delta's statements, or lacks its catalog."""
+    """Raise ConfigError if the session does not know Delta's statements, or lacks its catalog."""
     from pyspark.errors import PySparkException
 
     settings = " and ".join(f"{name}={LOCAL_SETTINGS[name]}" for name in _DELTA_SETTINGS)
@@ -291,8 +291,9 @@ def _delta(spark: SparkSession) -> str:
 
 
 def _workers(spark: SparkSession) -> str:
-    """Return the Python that Spark's workers run, which must be able to import what the kernel
-    needs.
+    """Return the Python version of Spark's workers.
+
+    It must be this Python's version, because the workers import what the kernel needs.
     """
     from claimlib.plans.kernel import worker_python
 

@@ -1,4 +1,4 @@
-"""The command that shows the history of an entry or of a consumer: entry."""
+"""Define the command that shows the history of an entry or of a consumer: entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about runs: runs, abandon."""
+"""Define the commands about runs: runs, abandon."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def runs(
                 refuse_deleted(opened, finished.run_seq, finished.key, "be listed in detail")
             if not parts.as_commands:
                 result = _shown(opened, finished, kinds, rows, chosen)
-    # The line that shows progress would take what is printed meanwhile to stderr.
+    # While progress is shown on a terminal, printed lines would go to stderr.
     if parts.as_commands:
         _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
     else:
@@ -151,7 +151,7 @@ def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str
 
 
 def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
-    """One part of one run is shown at a time."""
+    """Raise RequestError unless the options choose at most one part, of one run."""
     if len(options) > 1:
         raise RequestError(f"give only one of {', '.join(options)}", options=options)
     if options and run is None:
@@ -159,8 +159,10 @@ def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
 
 
 def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
-    """Raise RequestError if a filter is given without a list of entries, or a range of ids with
-    --refused."""
+    """Raise RequestError if a filter is given without a list of entries.
+
+    A range of ids cannot be combined with --refused.
+    """
     if filters and not kinds:
         raise RequestError(
             f"{filters[0]} chooses entries of one run: give a RUN, and one of --claimed, --deleted,"
@@ -214,8 +216,11 @@ def _shown(
 def _print_commands(
     opened: Store, finished: FinishedRun, limit: int | None, chosen: EntryFilter, *, quiet: bool
 ) -> None:
-    """Lines for redis-cli, and nothing else, on stdout.  They go into a file that is run as a
-    whole, so nothing is cut off by itself, and never in silence."""
+    """Print lines for redis-cli, and nothing else, on stdout.
+
+    A user writes them to a file and runs the file as a whole.  So nothing is cut off by default,
+    and stderr shows the number of commands that were cut off.
+    """
     from claimlib.commands.server_commands import server_commands
 
     commands = server_commands(opened, finished, limit, chosen)

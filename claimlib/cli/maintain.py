@@ -1,4 +1,4 @@
-"""The command that maintains a store: maintain."""
+"""Define the command that maintains a store: maintain."""
 
 from __future__ import annotations
 

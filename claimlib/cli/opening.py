@@ -1,4 +1,4 @@
-"""The session and the store of a command."""
+"""Open the session and the store of a command."""
 
 from __future__ import annotations
 
@@ -58,17 +58,18 @@ def opened_store(
     inputs: Collection[str] = (),
     look: Look | None = None,
 ) -> Iterator[tuple[Store, Progress]]:
-    """Yield the store, and the callback that shows progress (it shows nothing with --quiet).
+    """Yield the store, and the callback that shows progress.
 
-    Spark starts only when it is needed, because that takes ten seconds.
+    The callback shows nothing with --quiet.  Spark starts only when it is needed, because that
+    takes ten seconds.
 
     Args:
         writes: True if the command writes to the store.
         inputs: the places of the tables that the user gives to the command.
         look: raises an error if the request has a typing error, such as an unknown name.  It is
             called before Spark starts, with the store as this process reads it.  It is not called
-            if the command needs no Spark, or if this process cannot read the store.  The command
-            must therefore check the same again.
+            if the command needs no Spark, or if this process cannot read the store.  So the
+            command must check the same again.
 
     Raises:
         InputError: one of `inputs` does not exist.
@@ -90,7 +91,7 @@ def opened_store(
 
 
 Look = Callable[["Store"], object]
-"""Raises an error if a request does not fit the store."""
+"""A function that raises an error if a request does not fit the store."""
 
 
 def _check_input(place: str, settings: Config) -> None:
@@ -146,7 +147,7 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
 def locked(
     command: str, store: str, settings: Config, progress: Progress, *, is_repair: bool = True
 ) -> Iterator[None]:
-    """Hold `creation.repair_lock` of a store, and wait for it as the settings say."""
+    """Hold `creation.repair_lock` of a store, and wait for it for the time in the settings."""
     from claimlib.runs import Phase
     from claimlib.store.creation import repair_lock
 
@@ -203,9 +204,7 @@ def _starting(
 
 
 def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
-    """Yield a remark on memory that is given to a JVM that another program has
-    started.
-    """
+    """Yield a remark if memory is set for a JVM that another program has started."""
     memory = conf.get("spark.driver.memory")
     if memory and (has_session() or not starts_jvm()):
         yield (
@@ -215,7 +214,7 @@ def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
 
 
 class _Once:
-    """Opens the session when it is first asked for, by whichever thread."""
+    """Open the session at the first call, from any thread."""
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start = start
@@ -231,10 +230,12 @@ class _Once:
 
 
 def check_new_store(store: str, settings: Config) -> None:
-    """Notice a place where no store can be made before Spark is started, which takes ten seconds.
+    """Raise an error if no store can be created at a place, before Spark is started.
+
+    Spark takes ten seconds to start.
 
     Raises:
-        RequestError: no place is given, or a secret stands in it, or it is no storage.
+        RequestError: no place is given, or it contains a secret, or it is no storage.
         StorageError: it is on this machine, and no folder can be made there.
     """
     folder = _folder_here(store, settings)
@@ -248,13 +249,15 @@ def check_new_store(store: str, settings: Config) -> None:
 
 
 def check_local_store(store: str, settings: Config, *, writes: bool = False) -> None:
-    """Notice a store that is not there before Spark is started, which takes ten seconds.
+    """Raise an error if a store does not exist, before Spark is started.
+
+    Spark takes ten seconds to start.
 
     Args:
         writes: True if the command writes to the store.
 
     Raises:
-        RequestError: no place is given, or a secret stands in it, or it is no storage.
+        RequestError: no place is given, or it contains a secret, or it is no storage.
         StorageError: it is a folder of this machine that may not be read, or not be written.
         StoreNotFoundError: it is a folder of this machine, and no table is in it.
     """
@@ -262,7 +265,7 @@ def check_local_store(store: str, settings: Config, *, writes: bool = False) -> 
     if folder is None:
         return
     with _refusals_named(folder):
-        # A glob passes over what it may not read.
+        # A glob would ignore a folder that may not be read.
         if folder.is_dir() and any((child / "_delta_log").is_dir() for child in folder.iterdir()):
             if writes:
                 check_writable(folder, _tables())
@@ -279,12 +282,12 @@ def _tables() -> Collection[str]:
 def _folder_here(store: str, settings: Config) -> Path | None:
     """Return the folder of this machine that a store's place names.
 
-    Return None if Spark has to find it.
+    The result is None if only Spark can find the place.
     """
     check_place(store, "STORE")
     check_no_secret(store, "STORE")
     check_storage(store, "STORE")
-    # Elsewhere a path may be one of another file system.
+    # In another environment, a path may belong to another file system.
     return None if may_be_elsewhere(settings.spark.conf) else local_folder(store)
 
 
@@ -338,11 +341,11 @@ _WAREHOUSE_SETTINGS = (_WAREHOUSE, "spark.sql.catalogImplementation")
 
 
 def session_of(settings: Config, *, debug: bool, java_options: str = "") -> SparkSession:
-    """Return the session that the settings ask for.
+    """Return the session that the settings request.
 
     Args:
-        java_options: of a JVM that is started (`session.SHORT_LIVED`, where a command's work does
-            not grow with the store).
+        java_options: the options of a JVM that is started.  They are `session.SHORT_LIVED` if a
+            command's work does not grow with the store.
     """
     from claimlib.session import open_session
 

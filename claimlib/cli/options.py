@@ -1,7 +1,7 @@
-"""The arguments and options that several commands have, and the view that prints a result.
+"""Declare the arguments and options of several commands, and the view that prints a result.
 
 The signature of a command's function declares the options of this command alone.
-`config.sections` declares the options that may stand in a configuration file.
+`config.sections` declares the options that a configuration file may have, too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Output(StrEnum):
-    """How a result is printed."""
+    """Name the formats in which a result is printed."""
 
     TABLE = "table"
     JSON = "json"
@@ -48,7 +48,7 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a result is printed, as the options say.
+    """State how a result is printed, as the options request.
 
     Attributes:
         columns: names or headings, comma separated.  None means all.
@@ -63,7 +63,7 @@ class View:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would be passed over in silence."""
+        """Refuse --columns if it would be ignored."""
         if self.columns is not None and self.output is Output.JSON:
             raise RequestError(
                 "--columns goes with --output table, csv or jsonl: the JSON document has all",
@@ -72,7 +72,7 @@ class View:
 
     @property
     def wanted(self) -> tuple[str, ...] | None:
-        """The chosen columns, or None if all."""
+        """Return the chosen columns, or None if all."""
         if self.columns is None:
             return None
         return tuple(name.strip() for name in self.columns.split(","))
@@ -97,10 +97,10 @@ class View:
         return DEFAULT_LIMIT if limit is None else limit
 
     def check_lines(self, option: str) -> None:
-        """Refuse what would be passed over in silence where an option prints lines, no report.
+        """Refuse options that would be ignored, because an option prints lines instead of a report.
 
         Raises:
-            RequestError: another output than the default is asked for, or columns are.
+            RequestError: another output than the default is requested, or columns are.
         """
         if self.output is not Output.TABLE or self.columns is not None:
             raise RequestError(
@@ -109,12 +109,14 @@ class View:
             )
 
     def check(self, columns: Mapping[str, str], names: Iterable[str] = ()) -> None:
-        """Refuse columns that the result will not have: before anything is written, where it is
-        known which it has.
+        """Refuse columns that the result will not have.
+
+        If the columns of the result are known before the run, this is called before anything is
+        written.
 
         Args:
             columns: of its table.
-            names: of its records; empty: those of `columns`.
+            names: of its records.  If it is empty, they are those of `columns`.
 
         Raises:
             RequestError: there is no such column, or one is named twice.
@@ -209,7 +211,7 @@ RequestsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Hold what the connection to a server needs besides its URL; None if not given."""
+    """Hold the options of the connection to a server, besides its URL.  None if not given."""
 
     password_file: Annotated[
         Path | None,
@@ -269,7 +271,7 @@ class WritebackOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScopeOptions:
-    """Choose streams and consumer groups by globs; None means all."""
+    """Choose streams and consumer groups by globs.  None means all."""
 
     streams: Annotated[str | None, options_of(SnapshotSection)["stream"]] = None
     groups: Annotated[str | None, options_of(SnapshotSection)["group"]] = None
@@ -287,7 +289,7 @@ class ScopeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOptions:
-    """Hold the options of xclaim as they are typed; None if not given."""
+    """Hold the options of xclaim as they are typed.  None if not given."""
 
     consumers: Annotated[list[str] | None, options_of(XautoclaimSection)["consumer"]] = None
     assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None
@@ -353,7 +355,7 @@ def glob_of(text: str | None, what: str) -> str:
         what: the option's or the argument's name.
 
     Raises:
-        GlobError: it cannot be matched; raised before Spark starts.
+        GlobError: it cannot be matched.  This is raised before Spark starts.
     """
     if text is None:
         return "*"

@@ -1,4 +1,4 @@
-"""Results on stdout: a table for people, JSON and CSV for programs."""
+"""Print results on stdout: a table for people, JSON and CSV for programs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
 
 def show(report: Report, view: View) -> None:
-    """Print a report; a table that does not go to a terminal is plain text of any width.
+    """Print a report.
+
+    If stdout is not a terminal, a table is plain text of any width.
 
     Raises:
-        RequestError: it has no such column, or one is named twice; nothing is printed then.
+        RequestError: it has no such column, or one is named twice.  Nothing is printed then.
     """
     if view.output is Output.JSON:
         terminal.out_chunks(json_chunks(report.document))
@@ -56,8 +58,11 @@ def show_sections(main: Report, parts: Sequence[Section], view: View) -> None:
 
 
 def _show_records(report: Report, view: View) -> None:
-    """Rows alone are on stdout, so that a program need not tell anything else from them.  Unlike
-    the JSON document they cannot say that there are more, so stderr does, quiet or not."""
+    """Print the rows alone on stdout, so that a program need not separate them from other text.
+
+    Unlike the JSON document, they cannot show that there are more rows.  So stderr shows it, also
+    with --quiet.
+    """
     if view.output is Output.CSV:
         terminal.out_lines(csv_lines(report), are_exact=True)
     else:
@@ -72,7 +77,7 @@ def _show_table(report: Report, has_all: bool) -> None:
     console = terminal.console()
     width = console.width
     columns = columns_of(report, has_all=has_all)
-    # Where a word is too long the terminal breaks it, so that a run's key is copied in one piece.
+    # The terminal breaks a word that is too long, so a run's key is copied in one piece.
     console.print(_lines(one_line(report.title), width, "table.title"), soft_wrap=True)
     shown = table_of(columns, width, cell_len)
     if shown is None:

@@ -1,5 +1,8 @@
-"""What a run is doing: on a terminal its phase, how far Spark is with it, and how long that may
-still take; in a log each phase, as it begins, and now and then how far it is."""
+"""Show what a run is doing.
+
+A terminal shows the phase, how far Spark is with it, and the time that may be left.  A log gets a
+line for each phase when it begins, and more lines during a long phase.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +28,23 @@ _BEFORE_A_RUN = "reading the store"
 
 Start = Callable[[], SparkSession]
 Tell = Callable[[str, str], None]
-"""As `Progress`; besides the phases of a run there is what comes before it."""
+"""A callback like `Progress`, which also gets the phases before a run."""
 
 
 @contextmanager
 def shown(
     start: Start, *, quiet: bool = False, verbose: bool = False
 ) -> Iterator[tuple[Start, Progress]]:
-    """`start`, which says what it does, and a progress callback that shows what it is told, both on
-    stderr.
+    """Yield `start` and a progress callback.  Both show progress on stderr.
 
     Args:
-        quiet: nothing is shown.
-        verbose: also how long each phase took is shown, and in a log each detail.
+        quiet: True to show nothing.
+        verbose: True to show also how long each phase took, and in a log each detail.
     """
     if quiet:
         yield start, silent
         return
-    # The console writes to a copy: stderr is turned away from the terminal while the JVM starts.
+    # The console writes to a copy, because stderr is redirected while the JVM starts.
     with error_console() as console:
         if console is None:
             log = Log(every_s=0 if verbose else _LOGGED_EVERY_S)
@@ -65,15 +67,16 @@ def _started(start: Start, tell: Tell) -> SparkSession:
 
 
 class Log:
-    """Lines in a log, which nobody reads as they come: each phase, and of its details one in ten
-    seconds."""
+    """Write lines to a log: each phase, and one of its details in ten seconds."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, *, every_s: float = _LOGGED_EVERY_S
     ) -> None:
-        """Args:
-        clock: seconds, since whenever.
-        every_s: of the details of a phase one in so many seconds is said.
+        """Begin without a phase.
+
+        Args:
+            clock: monotonic time in seconds.
+            every_s: the time between two details of a phase that are written.
         """
         self._clock = clock
         self._every_s = every_s
@@ -81,9 +84,9 @@ class Log:
         self._said_at = 0.0
 
     def tell(self, phase: str, detail: str) -> None:
-        """The run's present phase."""
+        """Write the present phase of the run, or a detail if the last line is old enough."""
         now = self._clock()
-        # Each run that is recovered is another one, and is named.
+        # A line is written for each run that is recovered.
         is_within = phase == self._phase and phase != Phase.RECOVER
         if is_within and now - self._said_at < self._every_s:
             return
@@ -93,17 +96,17 @@ class Log:
 
 @contextmanager
 def _timed(tell: Tell, say_text: Callable[[str], None], *, verbose: bool) -> Iterator[Tell]:
-    """`tell`; verbose, also how long each phase took is said, once it has ended."""
+    """Yield `tell`.  With `verbose`, also write how long each phase took, when it has ended."""
     if not verbose:
         yield tell
         return
     durations = Durations(tell, say_text)
     yield durations.tell
-    durations.end()  # not where an error ends the run: that phase has not come to its end
+    durations.end()  # not after an error, because the phase is then unfinished
 
 
 class Durations:
-    """Passes on what it is told, and says how long each phase took."""
+    """Pass phases on, and write how long each phase took."""
 
     def __init__(
         self,
@@ -111,9 +114,11 @@ class Durations:
         say_text: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args:
-        say_text: says a line that stays.
-        clock: seconds, since whenever.
+        """Begin without a phase.
+
+        Args:
+            say_text: writes a line that stays.
+            clock: monotonic time in seconds.
         """
         self._tell = tell
         self._say = say_text
@@ -122,7 +127,7 @@ class Durations:
         self._since = 0.0
 
     def tell(self, phase: str, detail: str) -> None:
-        """The run's present phase."""
+        """Pass on the present phase of the run."""
         if phase != self._phase:
             self.end()
             self._phase, self._since = phase, self._clock()
@@ -130,7 +135,7 @@ class Durations:
         self._tell(phase, detail)
 
     def end(self) -> None:
-        """The present phase has ended."""
+        """Write how long the present phase took, because it has ended."""
         if self._phase:
             self._say(f"{self._text} · took {self._clock() - self._since:,.1f} s")
         self._phase = ""
@@ -138,7 +143,7 @@ class Durations:
 
 @contextmanager
 def _watched(line: _Line) -> Iterator[_Line]:
-    """The line, to which a thread adds how far Spark is."""
+    """Yield the line.  Meanwhile a thread adds to it how far Spark is."""
     watcher = threading.Thread(target=line.watch, daemon=True)
     watcher.start()
     try:
@@ -150,7 +155,10 @@ def _watched(line: _Line) -> Iterator[_Line]:
 
 
 class _Line:
-    """The line on the terminal: written by the run (`tell`) and by the thread that polls Spark."""
+    """Show the line on the terminal.
+
+    The run (`tell`) and the thread that polls Spark write it.
+    """
 
     def __init__(self, status: Status, pace: Pace | None = None) -> None:
         self.ended = threading.Event()
@@ -161,22 +169,22 @@ class _Line:
         self._of_spark = ExitStack()
 
     def watch_spark(self, spark: SparkSession) -> SparkSession:
-        """From now on the session's tasks are shown."""
+        """Show the session's tasks from now on."""
         self._stages = stages_of(spark, self._of_spark)
         return spark
 
     def forget_spark(self) -> None:
-        """The session's tasks are shown no longer."""
+        """Stop showing the session's tasks."""
         self._stages = list
         self._of_spark.close()
 
     def tell(self, phase: str, detail: str) -> None:
-        """The run's present phase."""
+        """Show the present phase of the run."""
         self._text = _text(phase, detail)
         self._status.update(Text(self._text))
 
     def leave(self, text: str) -> None:
-        """Write a line that stays, above this one."""
+        """Write a line above this one.  It stays."""
         self._status.console.print(Text(f"claimlib: {one_line(text)}"))
 
     def watch(self) -> None:
@@ -188,7 +196,7 @@ class _Line:
         """Add Spark's tasks to the line."""
         try:
             stages = self._stages()
-        except Exception:  # noqa: BLE001 - a JVM that has ended: the run itself says so
+        except Exception:  # noqa: BLE001 - the JVM has ended: the run itself reports it
             stages = []
         tasks = self._pace.text(stages)
         self._status.update(Text(f"{self._text} · {tasks}" if tasks else self._text))

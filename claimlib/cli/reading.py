@@ -1,4 +1,4 @@
-"""The commands that show what is pending, and whose it is: xpending and describe."""
+"""Define the commands that show pending entries and their owners: xpending and describe."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PendingView = Literal["server", "store"]
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions:
-    """Choose entries; None if not given.  If one is given, entries are listed."""
+    """Choose entries.  None if not given.  If one is given, entries are listed."""
 
     count: Annotated[
         int | None,
@@ -92,7 +92,7 @@ class RangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class OverviewOptions:
-    """Choose groups and the limits for alarms; None if not given."""
+    """Choose groups and the limits for alarms.  None if not given."""
 
     scope: ScopeOptions = field(default_factory=ScopeOptions)
     fail_on_stalled: Annotated[
@@ -188,13 +188,13 @@ def xpending(
     stalled_ms = _stalled_ms(stalled)
     view.check(*_columns_of(key, listing, stalled_ms))
     if stale is not None:
-        parse_duration_ms(stale)  # what cannot be used is refused before Spark starts
+        parse_duration_ms(stale)  # a wrong value is refused before Spark starts
     tables = TABLES if listing is None or listing.payload_bytes is None else TABLES_OF_PAYLOADS
     alarms: list[str] = []
     consumer = None if listing is None else listing.query.consumer
 
     def look(opened: Store) -> None:
-        # On the server a consumer may exist that the store has retired.
+        # The server may still have a consumer that the store has retired.
         owner = None if pending_view == "server" else consumer
         refuse_unknown(read_store(opened, as_of, TABLES), scope, key, owner)
 
@@ -380,7 +380,7 @@ def _of_entries(
 
 
 def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
-    """Yield what `--fail-on-stalled` says: an alarm is not silent about what it cannot know."""
+    """Yield the alarms of `--fail-on-stalled`, also one if idle times are unknown."""
     from claimlib.commands.xpending import stalled, without_idle_times
     from claimlib.report.text import entries_text, groups_text
 
@@ -400,9 +400,9 @@ def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
 
 
 def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
-    """Yield what `--fail-on-stale` says.
+    """Yield the alarms of `--fail-on-stale`.
 
-    A server may have no groups: of that there is a snapshot.
+    If the store has no groups, the time of its last snapshot or import counts.
     """
     from claimlib.commands.xpending import last_mirrored, stale
     from claimlib.report.text import groups_text
@@ -424,8 +424,9 @@ def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator
 
 
 def _instants(now: str | None) -> tuple[int | None, int]:
-    """Return the instant of idle times (None stands for each group's snapshot), and that of the
-    snapshots' age.
+    """Return the time of idle times, and the time for the age of the snapshots.
+
+    The first is None if each group's snapshot time counts.
     """
     from claimlib.runs.rollforward import wall_ms
 
@@ -481,7 +482,8 @@ class _Listing:
 
     Attributes:
         limit: the most entries, or None for all.
-        payload_bytes: how much of each payload to show; None if no payload is requested.
+        payload_bytes: the number of bytes of each payload to show.  None if no payload is
+            requested.
     """
 
     query: PendingRange
@@ -524,7 +526,7 @@ def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
 
 
 def _payload_bytes(entries: RangeOptions) -> int | None:
-    """Return how much of each payload to show, or None if no payload is requested."""
+    """Return the number of bytes of each payload to show, or None if no payload is requested."""
     if entries.max_bytes is not None and not entries.fields:
         raise RequestError("--max-bytes goes with --fields: add --fields", option="max_bytes")
     if not entries.fields:

@@ -1,4 +1,4 @@
-"""The command that reports on a run, or on the runs of a period: report."""
+"""Define the command that reports on a run, or on the runs of a period: report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Choose where else the report goes; None if not given."""
+    """Choose where else the report goes.  None if not given."""
 
     html: Annotated[
         Path | None,
@@ -96,9 +96,9 @@ def report(
 
 
 def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
-    """Yield what writes each requested file.
+    """Yield a function for each requested file.  It writes the file.
 
-    A package that is missing, and a file that cannot be written, are named before the store is
+    If a package is missing, or a file cannot be written, an error is raised before the store is
     read.
     """
     html, prometheus = report_file("html", files.html), report_file("prometheus", files.prometheus)
@@ -163,7 +163,7 @@ def write_report(option: str, path: Path, write: Callable[[Path], None]) -> None
     """Write the file of an option.
 
     Raises:
-        RequestError: it cannot be written.
+        RequestError: the file cannot be written.
     """
     try:
         write(path)

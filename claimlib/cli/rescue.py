@@ -1,4 +1,4 @@
-"""The command that does all of it: rescue."""
+"""Define the command that takes a snapshot, claims and writes back: rescue."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def rescue(
 
 
 def _create(store: str, settings: Config, common: Common) -> None:
-    """Create the store if it is to be a folder of this machine, and does not exist."""
+    """Create the store if its place is a folder of this machine, and it does not exist."""
     from claimlib.commands.init import init
 
     with suppress(StoreNotFoundError):

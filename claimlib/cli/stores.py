@@ -1,4 +1,7 @@
-"""The commands that create, fill and check a store: init, upgrade, snapshot, import, check."""
+"""Define the commands that create, fill and check a store.
+
+The commands are init, upgrade, snapshot, import and check.
+"""
 
 from __future__ import annotations
 

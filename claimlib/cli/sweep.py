@@ -1,4 +1,4 @@
-"""The commands xautoclaim and reset-cursor."""
+"""Define the commands xautoclaim and reset-cursor."""
 
 from __future__ import annotations
 
@@ -198,7 +198,9 @@ def _explain(
 def _page_writer(
     html: Path | None, *, dry_run: bool, explain: bool
 ) -> Callable[[Store, Reply, int | None], None]:
-    """Return what writes the report on a dry run to a file; it does nothing without a file.
+    """Return a function that writes the report on a dry run to a file.
+
+    It does nothing without a file.
 
     Raises:
         RequestError: this is no dry run, or the file cannot be written.
@@ -225,7 +227,7 @@ def _page_writer(
 
 
 def _listed(*, claimed: bool, deleted: bool, dry_run: bool, explain: bool) -> str | None:
-    """Return which entries a dry run lists; None if it reports on groups.
+    """Return which entries a dry run lists, or None if it reports on groups.
 
     Raises:
         RequestError: both are requested, or this is no dry run.

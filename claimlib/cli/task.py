@@ -1,5 +1,8 @@
-"""`claimlib` as a task of a Databricks job: the entry point returns where a command is done, and
-raises where it is not, as such a task takes every `sys.exit` for a failure."""
+"""Run `claimlib` as a task of a Databricks job.
+
+The entry point returns if a command succeeds, and raises an error if it fails.  Such a task takes
+every `sys.exit` for a failure.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from claimlib.cli import run as run_command
 
 
 def main() -> None:
-    """Run the command that the process' arguments name; return where it ends with 0.
+    """Run the command that the process' arguments name, and return if its exit code is 0.
 
     Raises:
-        RuntimeError: it ended otherwise; the message has the command, its exit code and, where an
-            error was raised, what stderr says of it.  What the command itself says stands on
-            stdout and stderr.
+        RuntimeError: the exit code is not 0.  The message has the command and its exit code.  If an
+            error was raised, it also has the error's message on stderr.  The output of the command
+            itself is on stdout and stderr.
     """
     words = sys.argv[1:]
     raised: list[Exception] = []
@@ -36,7 +39,11 @@ def main() -> None:
 
 
 def _meaning(code: int, raised: Sequence[Exception]) -> str:
-    """Return why the command ended; of an interrupt's errors, which are many, none says that."""
+    """Return why the command ended.
+
+    After an interrupt this is the meaning of the exit code.  An interrupt can raise many different
+    errors, and their messages do not have this meaning.
+    """
     if not raised or code in {process.INTERRUPTED, process.TERMINATED}:
         return process.MEANINGS[code]
     return process.in_one_line(process.translated(raised[0]))

@@ -1,4 +1,4 @@
-"""How far Spark is with what it has begun, and how long that may still take."""
+"""Show how far Spark is with its present work, and how long that may still take."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
-# Before, one task more or less changes too much.
+# Before this time, a single task changes the estimate too much.
 _ESTIMATED_FROM_S = 5.0
 
 
 class Stage(NamedTuple):
-    """A stage that Spark is working on."""
+    """Hold a stage that Spark is working on."""
 
     number: int
     done: int
@@ -28,17 +28,21 @@ class Stage(NamedTuple):
 
 
 class Pace:
-    """From stages as they are seen one moment after the other: what is done, and the time left."""
+    """Compute what is done and the time left, from the stages at different times."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args: clock: seconds, since whenever."""
+        """Begin without stages.
+
+        Args:
+            clock: monotonic time in seconds.
+        """
         self._clock = clock
         self._seen_since: Mapping[int, float] = {}
         self._done = 0
         self._done_at = 0.0
 
     def text(self, stages: Sequence[Stage]) -> str:
-        """For people: how many tasks of these stages are done, and how long the others may take."""
+        """Return the number of finished tasks of these stages, and the time left, as a text."""
         now = self._clock()
         self._seen_since = {
             stage.number: self._seen_since.get(stage.number, now) for stage in stages
@@ -53,8 +57,10 @@ class Pace:
         return tasks if left_s is None else f"{tasks} · {_time_left(left_s)}"
 
     def _left_s(self, total: int, now: float) -> float | None:
-        """By the pace up to the task that ended last, so that it becomes less until the next one
-        ends, or None if that is not yet known, or it takes longer than it seemed.
+        """Return the time left in seconds, by the pace up to the task that ended last.
+
+        So it decreases until the next task ends.  It is None if it is not known yet, or if the work
+        takes longer than estimated.
         """
         began = min(self._seen_since.values())
         if not self._done or now - began < _ESTIMATED_FROM_S:
@@ -78,16 +84,17 @@ def _time_left(seconds: float) -> str:
 
 
 def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]]:
-    """Return what gives the stages that a session is working on.
+    """Return a function that returns the stages that a session is working on.
 
     Args:
-        ended: closed once nobody wants to know any more: a session may be there longer.
+        ended: the caller closes it when the stages are no longer needed.  The session may exist for
+            longer.
     """
     told = _ToldStages()
-    handler = cast("ProgressHandler", told)  # importing that class needs what only Connect has
+    handler = cast("ProgressHandler", told)  # importing that class needs packages of Connect
     try:
         spark.registerProgressHandler(handler)
-    except PySparkException:  # the session has its own JVM, which can be asked
+    except PySparkException:  # the session has its own JVM, which has the stages
         return partial(_active_stages, spark)
     ended.callback(spark.removeProgressHandler, handler)
     return told.now
@@ -104,8 +111,10 @@ def _active_stages(spark: SparkSession) -> list[Stage]:
 
 
 class _ToldStages:
-    """The stages that a Connect server tells of, query by query: it is called by each thread that
-    waits for a query."""
+    """Hold the stages that a Connect server reports for each query.
+
+    Each thread that waits for a query calls it.
+    """
 
     def __init__(self) -> None:
         self._by_query: dict[str | None, list[Stage]] = {}
@@ -117,7 +126,7 @@ class _ToldStages:
         operation_id: str | None,
         done: bool,
     ) -> None:
-        """See `pyspark.sql.connect.shell.progress.ProgressHandler`; all stages of the query."""
+        """Keep all stages of a query (see `pyspark.sql.connect.shell.progress.ProgressHandler`)."""
         del inflight_tasks
         if done:
             self._by_query.pop(operation_id, None)
@@ -127,13 +136,15 @@ class _ToldStages:
             for info in stages or ()
             if not info.done
         ]
-        # Told of are also stages that wait for others, and those that never begin, because what
-        # they would give is there already.
+        # The server also reports stages that wait for other stages, and stages that never begin,
+        # because their results exist already.
         begun = [stage for stage in unfinished if stage.done]
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:
-        """Return the stages that had begun, and were not done, when they were last told of; of a
-        query none of whose stages has a task done, all.
+        """Return the unfinished stages that had begun at the last report, for all queries.
+
+        If no unfinished stage of a query has a finished task, all its unfinished stages are
+        returned.
         """
         return [stage for stages in [*self._by_query.values()] for stage in stages]

@@ -1,4 +1,4 @@
-"""The command that puts back what a run changed: undo."""
+"""Define the command that puts back what a run changed: undo."""
 
 from __future__ import annotations
 

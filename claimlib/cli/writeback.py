@@ -1,4 +1,7 @@
-"""The command that writes a run back to the server: writeback.  It can end other commands, too."""
+"""Define the command that writes a run back to the server: writeback.
+
+Other commands can end with a writeback, too.
+"""
 
 from __future__ import annotations
 

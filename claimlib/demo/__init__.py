@@ -1,1 +1,1 @@
-"""Stalled work on a real server, one Spark run, and the proof that both agree."""
+"""Leave stalled work on a real server, run Spark once, and prove that both agree."""

@@ -1,4 +1,4 @@
-"""A driver that dies in the middle of a run, to see what becomes of the run."""
+"""Let a driver die in the middle of a run, to see what becomes of the run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from claimlib.runs import Phase, Progress
 
 
 class Killed(Exception):  # noqa: N818 - it is no error of anybody
-    """The driver is gone."""
+    """Report that the driver has died."""
 
 
 def die_at(fatal: Phase) -> Progress:
-    """Return a run's `progress` that lets its driver die as a phase begins."""
+    """Return a `progress` callback that lets the driver of a run die when a phase begins."""
 
     def tell(phase: Phase, _detail: str) -> None:
         if phase is fatal:

@@ -1,8 +1,7 @@
-"""What a server itself makes of XAUTOCLAIM: the loops of all its groups, at one instant.
+"""Let a server itself run XAUTOCLAIM: the loops of all its groups, at one time.
 
-One Lua script does everything.  While it runs the server's clock stands still and nobody else gets
-in, so the instant that TIME tells is the instant of every claim, and the states before and after
-are exact.
+One Lua script does everything.  While it runs, the server's clock stops and no other client is
+served.  So TIME returns the time of every claim, and the states before and after are exact.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     import redis
 
 Key = tuple[bytes, bytes]
-"""A stream and one of its consumer groups."""
+"""The names of a stream and of one of its consumer groups."""
 Fields = tuple[tuple[bytes, bytes], ...]
 
-# KEYS: the streams.  ARGV: the consumer, the instant since which an entry must be idle, COUNT.
-# XINFO STREAM … FULL COUNT 0 gives every row of each PEL, as it gives ten without COUNT.
+# KEYS: the streams.  ARGV: the consumer, the time since which an entry must be idle, COUNT.
+# XINFO STREAM … FULL COUNT 0 returns every row of each PEL.  Without COUNT it returns ten.
 _LOOPS = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -68,13 +67,13 @@ return {now, tonumber(min_idle), answers}
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """One group.
+    """Hold the answer of one group.
 
     Attributes:
         before, after: its state before and after its loop.
         reply: what all calls together claimed and deleted.
-        payloads: the fields of what was claimed, in order.
-        calls: how many calls it took.
+        payloads: the fields of the claimed entries, in order.
+        calls: the number of calls.
     """
 
     before: Group
@@ -85,18 +84,18 @@ class GroupAnswer:
 
     @property
     def left(self) -> int:
-        """How many pending entries stayed as they were."""
+        """Return the number of pending entries that stayed as they were."""
         return len(self.before.pending) - len(self.reply.claimed) - len(self.reply.deleted)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """All groups of a server, after its loops.
+    """Hold the answers of all groups of a server, after its loops.
 
     Attributes:
         now_ms: the server's time while the script ran.
         min_idle_ms: the min-idle-time of every call.
-        consumer: who claimed.
+        consumer: the consumer that claimed.
         groups: by (stream, group).
     """
 
@@ -107,7 +106,7 @@ class ServerAnswer:
 
     @property
     def at_boundary(self) -> int:
-        """How many entries were idle for exactly `min_idle_ms`."""
+        """Return the number of entries that were idle for exactly `min_idle_ms`."""
         sweep_ms = self.now_ms - self.min_idle_ms
         return sum(
             entry.delivery_time_ms == sweep_ms
@@ -119,14 +118,14 @@ class ServerAnswer:
 def autoclaim_all(
     client: redis.Redis, *, consumer: bytes, idle_since_ms: int, count: int = DEFAULT_COUNT
 ) -> ServerAnswer:
-    """Let a server claim, in all groups of all its streams, what has been idle long enough.
+    """Let a server claim entries that were idle for long enough, in all groups of all its streams.
 
     Args:
-        client: of a server that holds nothing but streams, and that nobody else uses.
-        consumer: who claims.
-        idle_since_ms: claimed is what was last delivered at this instant or before, so that what
-            was delivered right at it is idle for exactly min-idle-time: beforehand nobody knows
-            the script's instant.
+        client: of a server that has only streams, and no other clients.
+        consumer: the consumer that claims.
+        idle_since_ms: entries that were last delivered at this time or before are claimed.  An
+            entry that was delivered exactly then is idle for exactly min-idle-time.  A
+            min-idle-time cannot do this, because the script's time is not known beforehand.
         count: COUNT of every call.
     """
     streams = sorted(client.scan_iter(_type="STREAM"))
@@ -167,16 +166,17 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
             for entry_id, words in entries
         }
         deleted = tuple(parse_id(text) for ids in deleted_by_call for text in ids)
-        # All calls as one: the last cursor was 0-0.
+        # One reply for all calls.  The last cursor was 0-0.
         reply = AutoclaimReply(END_OF_SCAN, tuple(payloads), deleted)
         calls = len(claimed_by_call)
         yield name, GroupAnswer(states_before[name], states_after[name], reply, payloads, calls)
 
 
 def group_state(info: Any) -> tuple[bytes, Group]:
-    """Name and state of a group, from its part of a reply to XINFO STREAM … FULL COUNT 0.
+    """Return the name and the state of a group.
 
-    Redis 7.0 tells no active times.
+    They are read from its part of a reply to XINFO STREAM … FULL COUNT 0.  Redis 7.0 returns no
+    active times.
     """
     fields = dict(_pairs(info))
     pending = tuple(
@@ -191,8 +191,9 @@ def group_state(info: Any) -> tuple[bytes, Group]:
 
 
 def saturated(delivery_count: int) -> int:
-    """Return a delivery count; beyond 2^63-1, where a server writes a negative number, it is
-    2^63-1: there the rules let it stay.
+    """Return a delivery count, with 2^63-1 as its maximum.
+
+    Beyond it a server writes a negative number.  By the rules it stays at the maximum.
     """
     return delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX
 

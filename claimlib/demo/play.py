@@ -34,7 +34,7 @@ from claimlib.testing.server import Server, valkey_server
 if TYPE_CHECKING:
     import redis
 
-# The wheel brings the job and its settings along; in a clone they are where they always are.
+# The wheel contains the job and its settings.  In a clone they are in their usual folders.
 _FILES = Path(__file__).resolve().with_name("files")
 _ROOT = _FILES if _FILES.is_dir() else _FILES.parents[2]
 _JOB = _ROOT / "jobs" / "xautoclaim.py"
@@ -47,7 +47,7 @@ _RUN_ID = "demo-1"
 
 
 Command = Callable[[Sequence[str]], int | None]
-"""Runs one command of the command line in this process; its exit code, or null for 0."""
+"""Run one command of the command line in this process, and return its exit code, or None for 0."""
 
 
 def play(command: Command, folder: Path, entries: int) -> int:
@@ -86,7 +86,7 @@ def _read_server(
     """Take a snapshot of the server, and copy the store.
 
     Args:
-        stores: by name of an engine, the store that it sweeps.
+        stores: the store that each engine sweeps, by the engine's name.
     """
     with story.step("All clients stopped: a store, a snapshot of the server, a copy of the store"):
         _check_alone(server)
@@ -181,7 +181,7 @@ def _emptied(folder: Path) -> dict[str, Path]:
 
 
 def _claimlib(story: Story, command: Command, *words: str) -> None:
-    """One command, told and run."""
+    """Print one command, and run it."""
     story.command(["claimlib", *words])
     code = command(words)
     if code:
@@ -215,8 +215,7 @@ def _submitted(story: Story, store: Path, answer: ServerAnswer) -> Iterator[_Job
 
 
 def _show(job: _Job) -> None:
-    """Wait for the job and print its report; what Spark says of itself is shown only if it
-    fails."""
+    """Wait for the job and print its report.  Spark's own messages are shown only if it fails."""
     code = job.process.wait()
     terminal.out(_written(job.report))
     if code:
@@ -234,7 +233,11 @@ def _client(server: Server) -> closing[redis.Redis]:
 
 
 def _check_alone(server: Server) -> None:
-    """The producers and consumers are gone: nothing moves between the snapshot and the loops."""
+    """Raise an error if other clients are still connected.
+
+    Producers and consumers must have ended, so that nothing changes between the snapshot and the
+    loops.
+    """
     with _client(server) as client:
         others = client.info("clients")["connected_clients"] - 1
     if others:
@@ -263,8 +266,10 @@ docs/tables.md says what each table holds."""
 
 
 def _deleted_in(store: Path) -> str:
-    """Return a line of Python that prints how much was deleted; it needs no package but Spark's
-    extra. Double quotes only: the shell gets it between single ones.
+    """Return a line of Python that prints the number of deleted entries.
+
+    The line needs no package but those of Spark's extra.  It has double quotes only, because the
+    shell gets it in single quotes.
     """
     table = json.dumps(str(store / "tombstones"), ensure_ascii=False)
     query = (
@@ -278,5 +283,5 @@ def _deleted_in(store: Path) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return a path of the project, as short as it can be from here."""
+    """Return a path of the project, relative to the working directory if it is in it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

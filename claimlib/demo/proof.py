@@ -1,7 +1,7 @@
-"""Does a store say what the server says?  Every fact of the two end states, compared one by one.
+"""Compare a store with a server: every fact of their end states, one by one.
 
-The server's facts come from `oracle`; the store's are read from its tables, and from the reply of
-the run that did in the store what the server did to itself.
+The server's facts come from `oracle`.  The store's facts are read from its tables, and from the
+reply of a run.  This run did in the store what the server did to itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
 LEAST_GROUPS = 3
-"""In so many groups at least something must be claimed, deleted and left, or nothing is proved."""
+"""The least number of groups in which entries must be claimed, deleted and left alone."""
 
 
 class Subject(NamedTuple):
-    """What a fact is about: a group, or one of its entries or consumers.
+    """Name the subject of a fact: a group, or one of its entries or consumers.
 
-    Names are spelled as in the tables; `of` is an entry's id, a consumer, or empty for the group.
+    Names are spelled as in the tables.
+
+    Attributes:
+        of: the id of an entry, the name of a consumer, or empty for the group.
     """
 
     stream: str
@@ -38,10 +41,10 @@ class Subject(NamedTuple):
 
 
 Facts = dict[str, dict[Subject, object]]
-"""What is true of each subject, by what is stated.
+"""The value of each fact, by kind of fact and subject.
 
-The things themselves (`_THINGS`) are stated by how many there are; a detail of a thing that one
-side lacks is not compared, for then the thing is the difference.
+For the things themselves (`_THINGS`) the value is their number.  If one side lacks a thing, its
+details are not compared, because the thing itself is the difference.
 """
 
 _THINGS = frozenset({"pending entry", "claim", "deletion", "consumer", "group"})
@@ -49,7 +52,10 @@ _THINGS = frozenset({"pending entry", "claim", "deletion", "consumer", "group"})
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One fact on which the two disagree; a thing that a side lacks is null there."""
+    """Hold one fact on which the server and the store disagree.
+
+    If a side lacks the subject, its value is None.
+    """
 
     what: str
     subject: Subject
@@ -62,12 +68,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The outcome of a comparison.
+    """Hold the result of a comparison.
 
     Attributes:
-        compared: how many facts, by what they state.
-        differences: those on which server and store disagree.
-        groups: in how many groups something was claimed, deleted, left.
+        compared: the number of facts, by kind.
+        differences: the facts on which server and store disagree.
+        groups: the numbers of groups in which entries were claimed, deleted and left alone.
     """
 
     compared: Mapping[str, int]
@@ -76,12 +82,12 @@ class Proof:
 
     @property
     def total(self) -> int:
-        """How many facts were compared."""
+        """Return the number of facts that were compared."""
         return sum(self.compared.values())
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
-        """Why the workload was too thin to prove anything; empty: it was not."""
+        """Return why the workload proves too little.  Empty if it was large enough."""
         return tuple(
             f"entries were {outcome} in {count} groups, and must be in {LEAST_GROUPS} at least"
             for outcome, count in self.groups.items()
@@ -90,7 +96,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether enough was compared, and all of it is equal."""
+        """Return True if enough facts were compared, and all of them are equal."""
         return not self.differences and not self.shortfalls
 
 
@@ -98,9 +104,9 @@ def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
     """Compare a server after its XAUTOCLAIM loops with a store after the run that did the same.
 
     Args:
-        server: what the server did, and what it is now.
-        store: took its snapshot right before that.
-        run: the sweep over all groups at the server's instant, with `idle_rule=server`.
+        server: the results and the end state of the server.
+        store: it took its snapshot right before the loops.
+        run: the sweep over all groups at the server's time, with `idle_rule=server`.
     """
     of_server = _server_facts(server)
     of_store = _store_facts(store, run)
@@ -122,7 +128,7 @@ def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
 def differences_of_servers(
     server: ServerAnswer, other: Mapping[Key, Group]
 ) -> tuple[Difference, ...]:
-    """Return the pending entries whose owner or delivery count differs between two servers.
+    """Return the pending entries that have another owner or delivery count on a second server.
 
     An entry that is pending on one server only is a difference, too.
 

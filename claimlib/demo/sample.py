@@ -1,4 +1,4 @@
-"""A small made-up keyspace to try things on: three streams whose consumers have partly died."""
+"""Make a small keyspace for trials: three streams with a living and a dead consumer."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MINUTE_MS = 60_000
 
 
 def sample_keyspace(now_ms: int) -> Keyspace:
-    """`orders`, `emails` and `clicks`, each with the group `workers`, as they are at `now_ms`.
+    """Return `orders`, `emails` and `clicks` at `now_ms`, each with the group `workers`.
 
-    Of every four deliveries one is fresh and owned by `alice`, who lives; the others have been idle
-    for up to some hours and belong to `bob`, who is dead.  Every tenth entry is no longer in its
-    stream.
+    Of every four deliveries, one is fresh and owned by `alice`, who lives.  The others have been
+    idle for up to some hours and belong to `bob`, who is dead.  Every tenth entry is no longer in
+    its stream.
     """
     sizes = {b"orders": 40, b"emails": 20, b"clicks": 80}
     return {name: _stream(now_ms, size) for name, size in sizes.items()}

@@ -1,8 +1,8 @@
-"""Twelve made-up hours of two consumer groups, as a series of snapshots leaves them in a store.
+"""Write twelve invented hours of two consumer groups as the rows of a series of snapshots.
 
-Most work is done within minutes, some takes an hour; two consumers die, the first of which somebody
-relieves by hand some hours later; a few entries fail again and again.  A seed tells what happens,
-and the instant is an argument: the same ones give the same rows.
+Most work is done within minutes, and some takes an hour.  Two consumers die.  Some hours later,
+another consumer claims the entries of the first one.  A few entries fail again and again.  A seed
+determines what happens, and the time is an argument.  The same seed and time give the same rows.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SNAPSHOTS = 48
 
 _SEED = 7
 _USUAL_MS = 4 * MINUTE_MS
-_SPREAD = 1.25  # of the logarithm of how long work takes: one entry in a hundred takes over an hour
+_SPREAD = 1.25  # of the logarithm of the work's duration: 1 % of the entries take over an hour
 _POISONED_SHARE = 0.02
 _RETRY_MS = 40 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What happens to one entry of a stream.
+    """Hold what happens to one entry of a stream.
 
     Attributes:
-        deliveries: when and to whom, the first one first; a claim counts as one.
+        deliveries: the times and the consumers, the first delivery first.  A claim counts as one.
         acked_ms: the time of its acknowledgement.  None means not yet.
     """
 
@@ -49,7 +49,7 @@ class Life:
     acked_ms: int | None
 
     def at(self, now_ms: int) -> PendingEntry | None:
-        """Return the pending entry at an instant, or None if there is none."""
+        """Return the pending entry at a time, or None if there is none."""
         if self.acked_ms is not None and self.acked_ms <= now_ms:
             return None
         past = [delivery for delivery in self.deliveries if delivery[0] <= now_ms]
@@ -58,7 +58,13 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """One stream with one group.  `dies_ms` and `relieved_ms` count from the beginning."""
+    """Plan one stream with one group.
+
+    Attributes:
+        dies_ms: the time from the beginning until the consumer `dying` dies.
+        relieved_ms: the time from the beginning until another consumer claims its entries.  None
+            means never.
+    """
 
     stream: bytes
     group: bytes
@@ -91,8 +97,11 @@ def lives(now_ms: int) -> dict[tuple[bytes, bytes], tuple[Life, ...]]:
 
 
 def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> Iterator[Life]:
-    """A consumer dies holding what it has in hand; nothing is delivered to it from an hour after
-    that on, when it is noticed that it reads on and acknowledges nothing."""
+    """Yield the lives of the entries of a stream.
+
+    A consumer dies while it has pending entries.  It still reads entries and acknowledges none.
+    This is noticed an hour later, and from then on nothing is delivered to it.
+    """
     dies_ms, noticed_ms = (begin_ms + plan.dies_ms + late for late in (0, HOUR_MS))
     for number, added_ms in enumerate(range(begin_ms, now_ms, plan.every_ms)):
         owner = plan.consumers[number % len(plan.consumers)]
@@ -111,7 +120,11 @@ def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> It
 
 
 def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: int) -> Life:
-    """An entry whose owner died: it waits until somebody relieves the dead, if ever."""
+    """Return the life of an entry after its owner died.
+
+    It waits until another consumer claims it.  If the plan has no `relieved_ms`, this never
+    happens.
+    """
     own = tuple(
         delivery for delivery in life.deliveries if delivery[0] < max(dies_ms, life.id.ms + 1_000)
     )
@@ -123,7 +136,7 @@ def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: i
 
 
 def keyspace_at(now_ms: int, at_ms: int) -> Keyspace:
-    """Return the streams and groups at an instant of the twelve hours before `now_ms`."""
+    """Return the streams and groups at a time within the twelve hours before `now_ms`."""
     return {
         stream: _stream(group, [life for life in entries if life.id.ms < at_ms], at_ms)
         for (stream, group), entries in lives(now_ms).items()
@@ -150,17 +163,19 @@ def _stream(group: bytes, entries: Sequence[Life], at_ms: int) -> Stream:
 
 
 def instants(now_ms: int) -> list[int]:
-    """Return when the snapshots are taken; the last one is at `now_ms`."""
+    """Return the times of the snapshots.  The last one is at `now_ms`."""
     return [now_ms - n * EVERY_MS for n in reversed(range(SNAPSHOTS))]
 
 
 def write_series(store: Store, now_ms: int) -> None:
-    """Fill a new store as snapshots every quarter of an hour leave it, the last of them at
-    `now_ms`: what they read (`pel_snapshots`), that they were runs, and the state at the end.
+    """Fill a new store as snapshots every quarter of an hour would, the last of them at `now_ms`.
 
-    Forty-eight real snapshots would take minutes; a test compares what is written here with what
-    real ones write.  These runs know no versions of tables: to look back at a table as one of them
-    left it needs real ones.
+    The store has what they read (`pel_snapshots`), their runs, and the state at the end.
+    Forty-eight real snapshots would take minutes.  A test compares these rows with those of real
+    snapshots.
+
+    These runs have no versions of tables.  Only after a real run can a table be read as the run
+    left it.
     """
     pel: list[tuple[object, ...]] = []
     journal: list[tuple[object, ...]] = []

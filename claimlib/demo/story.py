@@ -1,4 +1,4 @@
-"""How `make demo` tells what it does: steps with their seconds, commands, and the verdict."""
+"""Print what `make demo` does: steps with their seconds, commands, and the verdict."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SHOWN_DIFFERENCES = 10
 
 @dataclass
 class Story:
-    """Prints on stdout, and remembers how long each step took."""
+    """Print on stdout, and remember how long each step took."""
 
     console: Console = field(default_factory=partial(terminal.console, soft_wrap=True))
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """A step: its title first, its seconds last."""
+        """Print the title of a step before it, and its seconds after it."""
         title = f"{len(self.seconds) + 1}. {title}"
         self.console.rule(Text(title, "bold"), align="left")
         since = time.monotonic()
@@ -43,19 +43,19 @@ class Story:
         self.console.print(Text(f"({self.seconds[title]:.1f} s)\n", "dim"))
 
     def tell(self, text: str) -> None:
-        """Plain text."""
+        """Print plain text."""
         self.console.print(Text(text))
 
     def command(self, words: Sequence[str]) -> None:
-        """A command that is about to be run, as one would type it."""
+        """Print a command that is about to be run, as a user would type it."""
         self.console.print(Text(f"$ {shlex.join(words)}", "bold cyan"))
-        self.console.file.flush()  # what the command itself prints follows, not always through us
+        self.console.file.flush()  # the command's own output follows, and may use another buffer
 
     def proof(self, proofs: Mapping[str, Proof]) -> None:
         """Print a table of the numbers of compared and of different facts.
 
         Args:
-            proofs: by name of an engine, the comparison of its store with the server.
+            proofs: the comparison of each engine's store with the server, by the engine's name.
         """
         table = _table("what", "compared", *(f"{engine} differs" for engine in proofs))
         any_proof = next(iter(proofs.values()))
@@ -70,7 +70,7 @@ class Story:
         self.tell(f"Entries were {counted} groups.")
 
     def times(self) -> None:
-        """The seconds of each step."""
+        """Print the seconds of each step."""
         table = _table("step", "seconds")
         for title, seconds in self.seconds.items():
             table.add_row(title, f"{seconds:.1f}")
@@ -79,7 +79,7 @@ class Story:
         self.console.print(table)
 
     def verdict(self, proofs: Mapping[str, Proof]) -> None:
-        """Print whether the proofs hold, and the differences if they do not."""
+        """Print the verdict, and the differences if the proofs do not hold."""
         shortfalls = {line: None for proof in proofs.values() for line in proof.shortfalls}
         differences = [
             f"{engine} engine: {difference}"

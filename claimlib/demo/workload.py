@@ -1,9 +1,10 @@
-"""Stalled work on a real server: producers add, consumers read, and some of them die.
+"""Leave stalled work on a real server: producers add, consumers read, and some of them die.
 
-A seed tells exactly what happens, but for the clock.  A dying consumer reads on and acknowledges
-nothing until its connection closes; the others fail at an entry now and then.  Nothing sleeps: what
-was not acknowledged is dated back by XCLAIM … TIME … RETRYCOUNT … JUSTID, so that it looks as it
-would minutes to days after the consumer died.
+A seed determines what happens, except for the clock.  A dying consumer reads on and acknowledges
+nothing until its connection closes.  The others fail at an entry now and then.
+
+Nothing sleeps.  Entries that were not acknowledged are dated back by XCLAIM … TIME … RETRYCOUNT …
+JUSTID.  So they look as they would minutes to days after the consumer died.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import redis
 
 SWEEP_AGE_MS = 15 * 60_000
-"""How long before the clock some entries of each group were redelivered, all at one instant."""
+"""The age of the deliveries of some entries of each group, which were all redelivered together."""
 
 _OLDEST_MS = 6 * 24 * 3_600_000
 _YOUNGEST_MS = 1_000
@@ -33,16 +34,17 @@ _POISONED_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """One stream and what happens to it.
+    """Plan one stream and what happens to it.
 
     Attributes:
         name: its key.
         weight: its share of all entries.
-        groups: its consumer groups, each of which reads it.
-        deleted_share: how much of it is deleted (XDEL), here and there.
-        kept_share: how much of it its trim (XTRIM MAXLEN) leaves; 1: it is not trimmed.
-        ids_around: the time in its ids at the sweep's instant.  None means that instant.
-        healthy: the group (if any) in which nobody dies and nothing fails.
+        groups: its consumer groups.  Each of them reads it.
+        deleted_share: the share of its entries that are deleted (XDEL), here and there.
+        kept_share: the share of its entries that its trim (XTRIM MAXLEN) leaves.  1 means that it
+            is not trimmed.
+        ids_around: the time in its ids at the sweep's time.  None means the sweep's time.
+        healthy: the group (if any) in which no consumer dies and nothing fails.
     """
 
     name: bytes
@@ -65,7 +67,7 @@ PLANS = (
     StreamPlan(b"page views", 1400, (b"sessions", b"daily report"), healthy=b"sessions"),
     StreamPlan("événements".encode(), 900, ("büro".encode(), b"\xff\x00 not text")),
     StreamPlan(rb"C:\exports", 500, (b"upload", rb"archive\x41")),
-    # An id need not be a time: some of these are negative as BIGINT.
+    # An id may be no time.  Some of these are negative as BIGINT.
     StreamPlan(b"sequence", 400, (b"import", b"check"), ids_around=2**63),
     StreamPlan(b"sessions:expired", 200, (b"cleanup", b"audit"), kept_share=0.0),
 )
@@ -76,9 +78,11 @@ _STANDBY = b"standby"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What was done.  `clock_ms` is the server's time at the start, all dates count back from it.
+    """Hold what was done.
 
-    `sweep_ms` is the instant at which some pending entries of each group were redelivered.
+    Attributes:
+        clock_ms: the server's time at the start.  All dates count back from it.
+        sweep_ms: the time at which some pending entries of each group were redelivered.
     """
 
     clock_ms: int
@@ -94,20 +98,20 @@ class Workload:
 
     @property
     def sweep_ms(self) -> int:
-        """When some entries of each group were redelivered together."""
+        """Return the time at which some entries of each group were redelivered together."""
         return self.clock_ms - SWEEP_AGE_MS
 
 
 def drive(
     server: Server, *, entries: int, plans: Sequence[StreamPlan] = PLANS, seed: int = 1
 ) -> Workload:
-    """Leave stalled work on a server; every client is closed when it returns.
+    """Leave stalled work on a server.  Every client is closed when this returns.
 
     Args:
         server: an empty one.
-        entries: about how many entries the streams get together; each gets at least ten.
+        entries: about how many entries the streams get together.  Each gets at least ten.
         plans: the streams, and what happens to each.
-        seed: tells what is random: the same seed, the same entries, readers and deaths.
+        seed: determines what is random.  The same seed gives the same entries, readers and deaths.
     """
     with closing(server.client()) as client:
         seconds, micros = client.time()
@@ -149,7 +153,7 @@ def _pending_ids(client: redis.Redis, stream: bytes, group: Any, consumer: str) 
 
 
 class _Stream:
-    """The life of one stream, from the first entry to the last trim."""
+    """Play the life of one stream, from the first entry to the last trim."""
 
     def __init__(
         self, server: Server, plan: StreamPlan, clock_ms: int, chance: random.Random
@@ -173,7 +177,10 @@ class _Stream:
             self._remove(producer)
 
     def _produce(self, producer: redis.Redis, entries: int) -> None:
-        """Entries of six days, the more the nearer to now; their ids say when each was added."""
+        """Add entries of six days, with more entries near the present time.
+
+        Their ids show when each was added.
+        """
         for first in range(0, entries, _ADD_PAGE):
             page: Any = producer.pipeline(transaction=False)
             for n in range(first, min(first + _ADD_PAGE, entries)):
@@ -188,7 +195,10 @@ class _Stream:
         return (b"n", b"%d" % n, b"payload", payload, b"tag", b"a", b"tag", b"b")
 
     def _consume(self, group: bytes, entries: int) -> None:
-        """All consumers of a group in turn, until all is delivered; the dying ones drop out."""
+        """Let all consumers of a group read in turn, until all entries are delivered.
+
+        Consumers that die read no more.
+        """
         size = max(2, min(60, entries // 20))
         reads = entries // (size // 2 + 1) // len((*_LIVING, *_DYING)) + 2
         with ExitStack() as clients:
@@ -210,13 +220,20 @@ class _Stream:
                 workers.rotate(-1)
 
     def _reads_left(self, group: bytes, name: bytes, reads: int) -> int | None:
-        """Return how often a consumer reads before it dies, where each has about so many reads."""
+        """Return the number of reads of a consumer before it dies, or None if it lives.
+
+        Args:
+            reads: about how many reads each consumer has.
+        """
         if group == self.plan.healthy or name not in _DYING:
             return None
         return self._chance.randint(reads // 2, reads)
 
     def _work(self, worker: _Worker, ids: list[bytes]) -> None:
-        """The living acknowledge what they did not fail at; what stays pending is dated back."""
+        """Let a consumer acknowledge its entries, except those at which it failed.
+
+        A dying consumer acknowledges nothing.  Entries that stay pending are dated back.
+        """
         failed = ids
         if worker.reads_left is None:
             share = 0.0 if worker.group == self.plan.healthy else _FAILED_SHARE
@@ -239,7 +256,7 @@ class _Stream:
         page.execute()
 
     def _parts(self, ids: list[bytes]) -> Iterator[list[bytes]]:
-        """Runs of ids that were last delivered together."""
+        """Yield runs of ids that were last delivered together."""
         first = 0
         while first < len(ids):
             length = self._chance.randint(1, 12)
@@ -247,7 +264,11 @@ class _Stream:
             first += length
 
     def _last_delivery(self, newest: bytes, worker: _Worker) -> tuple[int, int]:
-        """When and how often: once, soon after it was added; or again and again since."""
+        """Return the time of the last delivery, and the number of deliveries.
+
+        Most entries were delivered once, soon after they were added.  The others were delivered
+        again and again since.
+        """
         added_ms = int(newest.split(b"-")[0]) - self._id_shift
         first_ms = min(added_ms + self._chance.randint(5, 2_000), self._clock_ms)
         if not worker.was_swept and first_ms < self._sweep_ms:
@@ -261,7 +282,7 @@ class _Stream:
         return first_ms, 1
 
     def _remove(self, producer: redis.Redis) -> None:
-        """XDEL here and there, then XTRIM from the oldest on."""
+        """Delete entries here and there (XDEL), and then the oldest ones (XTRIM)."""
         chosen = [i for i in self.ids if self._chance.random() < self.plan.deleted_share]
         page = producer.pipeline(transaction=False)
         for first in range(0, len(chosen), _ADD_PAGE):
@@ -274,7 +295,11 @@ class _Stream:
 
 @dataclass
 class _Worker:
-    """One consumer with a connection of its own.  `reads_left`: null lives on."""
+    """Hold one consumer with a connection of its own.
+
+    Attributes:
+        reads_left: the number of reads before it dies.  None means that it does not die.
+    """
 
     client: redis.Redis
     stream: bytes
@@ -288,9 +313,9 @@ class _Worker:
         return self.reads_left == 0
 
     def read(self, count: int) -> list[bytes]:
-        """Return the ids of its next entries; empty: there are no more."""
+        """Return the ids of its next entries.  Empty if there are no more."""
         if self.reads_left is not None:
             self.reads_left -= 1
-        client: Any = self.client  # redis-py's hints know no names that are bytes
+        client: Any = self.client  # redis-py's hints do not allow names that are bytes
         reply = client.xreadgroup(self.group, self.name, {self.stream: ">"}, count)
         return [entry_id for entry_id, _ in reply[0][1]] if reply else []

@@ -1,1 +1,1 @@
-"""A live Redis or Valkey server, read into plain values (no Spark, no pandas; extra `[redis]`)."""
+"""Read a live Redis or Valkey server into plain values, without Spark and pandas (`[redis]`)."""

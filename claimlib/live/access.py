@@ -19,7 +19,8 @@ from claimlib.live.connection import (
 class _Password:
     """Hold the password, and never show it.
 
-    It is read once, because a pipe, as of `<(pass show redis)`, is empty when it is opened again.
+    It is read once, because a pipe is empty when it is opened again.  `<(pass show redis)` is such
+    a pipe.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -73,7 +74,7 @@ class ServerAccess:
     def check(self) -> SourceOpened:
         """Connect, log in, and return the ids of the server, or of the masters of a cluster.
 
-        Called before Spark starts, because Spark takes ten seconds to start.
+        This is called before Spark starts, because Spark takes ten seconds to start.
 
         Raises:
             SourceError: the server cannot be reached, or refuses the login.
@@ -96,5 +97,6 @@ class ServerAccess:
                 max_commands_per_second=self.max_commands_per_second,
             )
         except ClaimlibError as error:
-            # A server that does not know AUTH says so with its arguments; a traceback shows causes.
+            # A server that does not know AUTH repeats its arguments in the error, and a traceback
+            # would show this error as the cause.
             raise error from None

@@ -1,4 +1,4 @@
-"""Where a server is, read from a URL without ever repeating a secret that stands in it."""
+"""Parse the address of a server from its URL, and never repeat a secret that the URL contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FORM = (
     " for TLS"
 )
 _MOST_DB = 2**31 - 1
-# `urlsplit` drops line breaks and what stands beside brackets, each Python in its own way.
+# `urlsplit` drops line breaks and characters beside brackets, and Python versions differ in this.
 _URL = re.compile(
     r"(?P<scheme>rediss?)(?P<sentinel>\+sentinel)?://"
     r"(?:(?P<user>[^/?#]*)@)?"
@@ -75,9 +75,7 @@ class Address:
 
 
 def is_server_url(text: str) -> bool:
-    """Return True if a text begins as the URL of a server does, so that it is no place of a
-    store.
-    """
+    """Return True if a text begins like the URL of a server.  It is then no place of a store."""
     scheme, is_url, _ = text.partition("://")
     return bool(is_url) and scheme.lower().removesuffix(_SENTINEL) in _SCHEMES
 
@@ -123,21 +121,22 @@ def _master_and_database(path: str, *, is_sentinel: bool) -> tuple[str | None, s
 
 
 def source_label(url: str) -> str:
-    """`host:port/db` of a URL, without connecting.
+    """Return `host:port/db` of a URL, without connecting.
 
     Raises:
-        RequestError: See `parse_address`.
+        RequestError: see `parse_address`.
     """
     return parse_address(url).label
 
 
 def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """The password: from the file if one is given, else from REDIS_PASSWORD, else null.
+    """Return the password from the file if one is given, otherwise from REDIS_PASSWORD.
 
-    One line break at the file's end is not part of the password.
+    The result is None if there is neither.  One line break at the file's end is not part of the
+    password.
 
     Raises:
-        RequestError: The file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
+        RequestError: the file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
     """
     if password_file is None:
         password = environ.get(PASSWORD_VARIABLE) or None
@@ -156,7 +155,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
             f"the password file {password_file} cannot be read ({reason}): give a text file that "
             "holds nothing but the password",
             password_file=str(password_file),
-        ) from None  # a decoding error carries the file's bytes
+        ) from None  # a decoding error contains the file's bytes
     password = text.removesuffix("\n").removesuffix("\r")
     if not password:
         raise RequestError(
@@ -167,7 +166,7 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
 
 
 def _host(literal: str | None, name: str | None) -> str:
-    """Return a name that a resolver can be asked for, or the IPv6 address in brackets."""
+    """Return a name that can be resolved, or the IPv6 address that the URL has in brackets."""
     try:
         if literal is not None:
             IPv6Address(literal)

@@ -1,6 +1,6 @@
 """State what a source yields: frozen batches of rows, in the order in which a server was read.
 
-Names and values are bytes as the server holds them, ids are unsigned (`ids.StreamId`), times are
+Names and values are bytes as the server holds them.  Ids are unsigned (`ids.StreamId`).  Times are
 milliseconds since the epoch on the server's clock.
 
 The batches come in this order, and no two streams' batches mix:
@@ -28,10 +28,13 @@ Fields = tuple[tuple[bytes, bytes], ...]
 
 
 class PendingRow(NamedTuple):
-    """One pending entry of one group, as it was when its page was read.
+    """Hold one pending entry of one group, as it was when its page was read.
 
-    `consumer` is null for an entry without an owner.  Servers never report an idle time below 0: a
-    delivery time in the future (their clock was set back) is read as the time of the page.
+    Servers never report an idle time below 0.  If a server's clock was set back, a delivery time
+    can be in the future.  It is then read as the time of the page.
+
+    Attributes:
+        consumer: None for an entry without an owner.
     """
 
     id: StreamId
@@ -41,9 +44,11 @@ class PendingRow(NamedTuple):
 
 
 class ConsumerRow(NamedTuple):
-    """One consumer of one group; `active_time_ms` is null for one that never got an entry.
+    """Hold one consumer of one group.
 
-    Redis before 7.2 does not know that time: there it is null for every consumer.
+    Attributes:
+        active_time_ms: None for a consumer that never got an entry.  Redis before 7.2 does not know
+            this time, so it is then None for every consumer.
     """
 
     name: bytes
@@ -52,10 +57,12 @@ class ConsumerRow(NamedTuple):
 
 
 class EntryRow(NamedTuple):
-    """One entry of a stream; `fields` is null where its payload was not read.
+    """Hold one entry of a stream.
 
-    Payloads are read of pending entries only, and of none at all with `fields=False`.  Fields keep
-    their order, a repeated name its repetitions.
+    Only payloads of pending entries are read, and none with `fields=False`.
+
+    Attributes:
+        fields: in their order, with repeated names.  None if the payload was not read.
     """
 
     id: StreamId
@@ -74,8 +81,8 @@ class SourceOpened:
             that of its master.
 
     All are None if the user lacks the right to INFO.  For a cluster, each has the ids of all
-    masters, in the same order and separated by spaces.  `-` stands for a former replication id that
-    a master does not have.
+    masters, in the same order and separated by spaces.  If a master has no former replication id, a
+    `-` takes its place.
     """
 
     run_id: str | None
@@ -100,7 +107,10 @@ class MasterDown:
 
 @dataclass(frozen=True, slots=True)
 class PendingPage:
-    """A page of one group's pending entries, by id; pages of a group follow each other by id."""
+    """Hold a page of one group's pending entries, in the order of their ids.
+
+    The pages of a group follow each other in the same order.
+    """
 
     stream: bytes
     group: bytes
@@ -110,11 +120,14 @@ class PendingPage:
 
 @dataclass(frozen=True, slots=True)
 class GroupDone:
-    """One group was read.  `snapshot_ms` is the server's time at its first page.
+    """Report that one group was read.
 
-    `consumers` are of that instant too: an owner that appeared while later pages were read may be
-    missing among them.  `last_delivered_id` was read just before, with all groups of the stream.
-    `pending_count` is how many rows the group's pages had.
+    Attributes:
+        snapshot_ms: the server's time at the group's first page.
+        last_delivered_id: read just before, with all groups of the stream.
+        consumers: read at `snapshot_ms`.  An owner that appeared while later pages were read may be
+            missing.
+        pending_count: the number of rows of the group's pages.
     """
 
     stream: bytes
@@ -127,7 +140,7 @@ class GroupDone:
 
 @dataclass(frozen=True, slots=True)
 class GroupGone:
-    """The group was destroyed while it was read: its pages must be discarded."""
+    """Report that the group was destroyed while it was read.  Its pages must be discarded."""
 
     stream: bytes
     group: bytes
@@ -135,10 +148,11 @@ class GroupGone:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A page of a stream's entries, by id; a stream's pages follow each other by id.
+    """Hold a page of a stream's entries, in the order of their ids.
 
-    Its payloads have about so many bytes at most as the reading allows for one reply, and one entry
-    more: what was read at once may come as several pages.
+    The pages of a stream follow each other in the same order.  The payloads of a page have about as
+    many bytes as one reply may have, and one entry more, at most.  So one reply may become several
+    pages.
     """
 
     stream: bytes
@@ -147,15 +161,22 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class StreamDone:
-    """One stream was read.
+    """Report that one stream was read.
 
-    The entries yielded are exactly the stream's entries from `complete_from` to `complete_to` (both
-    included): the one range that holds every pending id of the groups read, and the span that was
-    asked for besides, if there was one; null, and no entries, where there is neither.  `read_ms` is
-    the server's time before the stream was read, which is after all of its pending entries.
-    `entries_added` is how many entries the stream ever got; null: the server does not say (Redis
-    before 7.0).  `closing` holds the stream's counters, read after its last entry; None if the
-    reader does not have them.
+    The entries that were yielded are exactly those of the stream from `complete_from` to
+    `complete_to`.  This range holds every pending id of the groups that were read, and the span
+    that the caller requested, if any.
+
+    Attributes:
+        complete_from: the first id of the range.  None if there is no such range.  No entries were
+            yielded then.
+        complete_to: the last id of the range, or None.
+        read_ms: the server's time before the entries were read.  All pending entries of the stream
+            were read before.
+        entries_added: the number of entries that the stream ever got.  None if the server does not
+            report it (Redis before 7.0).
+        closing: the stream's counters, read after its last entry.  None if the reader does not have
+            them.
     """
 
     stream: bytes
@@ -173,16 +194,21 @@ class StreamDone:
 
 @dataclass(frozen=True, slots=True)
 class StreamGone:
-    """The stream vanished while it was read: all that was yielded for it must be discarded."""
+    """Report that the stream vanished while it was read.
+
+    All that was yielded for it must be discarded.
+    """
 
     stream: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How much was read.  `vanished` counts streams and groups; what is discarded with them is not.
+    """Hold the numbers of what was read, without what is discarded.
 
-    `commands` are those sent, the ones around a transaction included.
+    Attributes:
+        commands: all commands that were sent, also MULTI and EXEC.
+        vanished: the number of streams and groups that vanished.
     """
 
     streams: int = 0
@@ -195,7 +221,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class SourceDone:
-    """Everything was read, and the server is still the one that it was; always the last batch."""
+    """Report that everything was read, and that the server is still the same.
+
+    This is always the last batch.
+    """
 
     counts: Counts
 

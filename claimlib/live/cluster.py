@@ -1,16 +1,16 @@
 """Open the servers of one URL: a single server, a master that a sentinel names, or a cluster.
 
 Each key of a cluster belongs to one of 16,384 slots, and each slot to one master.  Every master is
-asked for its view of the nodes (CLUSTER NODES), because only this view shows which slots it moves.
+asked for its view of the nodes (CLUSTER NODES).  Only this view shows which slots the master moves.
 If the views differ, the node with the greater epoch has the slot.
 
-The masters are those that the cluster had when it was opened, because their ids are compared with
-those of the last snapshot.  A slot that moves to another node is an error, and so is a slot without
-a master.  Otherwise their streams would count as removed.
+The masters are those that the cluster had when it was opened.  Their ids are compared with those of
+the last snapshot.  A slot that moves to another node is an error, and so is a slot without a
+master.  Otherwise their streams would count as removed.
 
 A snapshot can leave out masters that do not answer.  More than half of the masters must answer,
-because fewer may not know of a failover.  No slot may be moving, because a key may then be on the
-master that does not answer, although another master has its slot.
+because fewer may not know of a failover.  No slot may be moving.  A key of a moving slot may be on
+the master that does not answer, although another master has its slot.
 
 Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES,
 CLUSTER SETSLOT and SENTINEL GET-MASTER-ADDR-BY-NAME.
@@ -255,7 +255,7 @@ class _Node(NamedTuple):
     """Hold a line of CLUSTER NODES.
 
     Attributes:
-        host: the IP address; empty if the node does not know its own.
+        host: the IP address.  Empty if the node does not know its own.
         hostname: empty if it is not known.
         ranges: the slots, such as `5` and `0-99`.  Those that the node moves are in brackets.
     """

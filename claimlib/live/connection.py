@@ -1,28 +1,30 @@
-"""One connection to one server.
+"""Open one connection to one server, and send commands over it.
 
 The least a server's user needs for a snapshot (an access rule, as in `ACL SETUSER`):
 
     reader on >PASSWORD %R~* -@all +info +scan +time +multi +exec +xinfo|stream +xinfo|groups
         +xinfo|consumers +xpending +xrange +eval_ro
 
-`+info` may be missing: the server's run id and replication id are then not known, and a replica is
-refused, as it may not be asked whether it is in sync (`live.server`).  `+eval_ro` may be missing:
-payloads of entries that are not pending then cross the network, and are dropped here, and one reply
-may be large where entries suddenly are (`live.entries`).  Either lack is noted in the server's `ACL
-LOG`, without harm.  HELLO takes no right, as every user may ask it; where it is renamed or
-disabled, `+info` is needed.
+`+info` may be missing.  The server's run id and replication id are then not known.  A replica is
+then refused, because claimlib cannot find out if it is in sync (`live.server`).
+
+`+eval_ro` may be missing.  The payloads of entries that are not pending then cross the network, and
+are dropped here.  One reply may then be large, if large entries follow small ones (`live.entries`).
+
+The server notes either lack in its `ACL LOG`, without harm.  HELLO takes no right, because every
+user may send it.  If it is renamed or disabled, `+info` is needed.
 
 A database other than 0 needs `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
-itself with `CLIENT SETINFO`; where `+client|setinfo` is missing, this is refused and also noted
-there.  `%R~orders:*` for `%R~*` confines the user to some streams: give a stream glob as narrow, as
-SCAN names the others too.
+itself with `CLIENT SETINFO`.  If `+client|setinfo` is missing, the server refuses this and notes it
+in its `ACL LOG`, too.  `%R~orders:*` for `%R~*` confines the user to some streams.  The stream glob
+must then be as narrow, because SCAN also names the other streams.
 
-Writeback has a user of its own, whose rights `live.writing` states.
+Writeback has another user.  `live.writing` states its rights.
 
-redis-py's `Connection` is used directly: it brings the socket, TLS, login and protocol, while a
-client object would bring callbacks that convert stream replies, and silent reconnecting.  A
-connection that breaks is an error here, never silently replaced by another: the server that answers
-next may be another one (a replica that lags, a restart without data), and entries that it does not
+redis-py's `Connection` is used directly.  It has the socket, TLS, login and protocol.  A client
+object would also convert stream replies, and reconnect silently.  A connection that breaks is an
+error here, and is never silently replaced by another.  The server that answers next may be another
+one.  It may be a replica that lags, or have been restarted without data.  Entries that it does not
 have would be taken for deleted.
 """
 
@@ -68,11 +70,11 @@ __all__ = [
 DEFAULT_COMMANDS_PER_SECOND = 500
 
 _TLS_PROBE_S = 0.4
-"""Seconds to wait for the answer that shows whether a server uses TLS."""
+"""Seconds to wait for the answer that shows if a server uses TLS."""
 
 
 class _Wire(Protocol):
-    """What is used of redis-py's `Connection`."""
+    """Declare the methods of redis-py's `Connection` that are used."""
 
     def connect(self) -> None: ...
 
@@ -92,11 +94,11 @@ class Source:
     streams.  So readers and writers use both alike.
 
     Attributes:
-        address: Where the server is.
+        address: the address of the server.
         label: `host:port/db`, without credentials.
-        server: The state that the server reported when the source was opened.
-        commands_sent: The number of commands that were sent, also MULTI and EXEC.
-        latency_s: The seconds until the last answer.  For commands that were sent together, the
+        server: the state that the server reported when the source was opened.
+        commands_sent: the number of commands that were sent, also MULTI and EXEC.
+        latency_s: the seconds until the last answer.  For commands that were sent together, the
             longest time between two answers.
     """
 
@@ -154,7 +156,7 @@ class Source:
         return self
 
     def close(self) -> None:
-        """Ends the connection; the source cannot be used any more."""
+        """End the connection.  The source cannot be used any more."""
         self._usable = False
         self._wire.disconnect()
 
@@ -168,14 +170,15 @@ class Source:
         return self._checked(words, reply)
 
     def transaction(self, *commands: Sequence[Word]) -> list[Any]:
-        """Return the replies to commands that the server runs at once, at one instant of its clock.
+        """Return the replies to commands that the server runs at once, at one time of its clock.
 
         Raises:
-            SourceError: As `call`, for the first command that failed.
+            SourceError: as `call`, for the first command that failed.
         """
         sent: list[Sequence[Word]] = [("MULTI",), *commands, ("EXEC",)]
         *queued, executed = self._replies(sent)
-        # A command that is refused when it is queued says why; EXEC then only says that one was.
+        # If a command is refused when it is queued, its reply has the reason.  The reply to EXEC
+        # only shows that a command was refused.
         for words, reply in zip(sent, queued, strict=False):
             self._checked(words, reply)
         results = self._checked(("EXEC",), executed)
@@ -193,7 +196,7 @@ class Source:
         return [self._or_fault(*pair) for pair in zip(commands, replies, strict=True)]
 
     def _replies(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """Return what the server answers to each; its errors among them, not raised."""
+        """Return the server's reply to each command.  Errors are returned too, and not raised."""
         from redis.exceptions import RedisError
 
         from claimlib.live.faults import transport_fault
@@ -205,7 +208,7 @@ class Source:
             )
         self._pacer.wait_for(len(commands))
         self.commands_sent += len(commands)
-        self._usable = False  # until every reply is read: also if we are interrupted meanwhile
+        self._usable = False  # until every reply is read, also after an interruption
         try:
             times = [self._pacer.clock()]
             self._wire.send_packed_command(self._wire.pack_commands(commands))
@@ -243,7 +246,10 @@ class Source:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """What `connect` takes besides the URL; it says what each is, and its default."""
+    """List the options of `connect` besides the URL.
+
+    `connect` describes each of them and has their defaults.
+    """
 
     password: str | None
     username: str | None
@@ -254,21 +260,22 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
-    """Connect, log in, and ask the server for its state.  A server that cannot be used fails here.
+    """Connect, log in, and ask the server for its state.
 
     A node of a cluster can be opened, too.  It has only some of the streams (`live.cluster`).
 
     Args:
-        url: A URL for `connect`.
-        options: Those of `connect`.
+        url: a URL for `connect`.
+        options: those of `connect`.
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: See `connect`.  Also if the address is that of a sentinel.
-        SourceUnreachableError: No answer; or the server is loading its data, or is a replica that
-            is not in step with its master (see `live.server`).
-        AuthenticationFailedError: Wrong user or password, or none given where one is needed.
-        PermissionDeniedError: The user lacks the right to TIME, or to INFO where it is needed.
+        RequestError: see `connect`.  Also if the address is that of a sentinel.
+        SourceUnreachableError: there is no answer, or the server is loading its data.  Also if it
+            is a replica that is not in step with its master (see `live.server`).
+        AuthenticationFailedError: the user or the password is wrong, or none was given where one is
+            needed.
+        PermissionDeniedError: the user lacks the right to TIME, or to INFO where it is needed.
     """
     source = connect(url, **options)
     try:
@@ -292,25 +299,28 @@ def connect(
     timeout_s: float = 30.0,
     max_commands_per_second: float | None = DEFAULT_COMMANDS_PER_SECOND,
 ) -> Source:
-    """Connects and logs in, and asks nothing, which takes no right: database 0 of a server of which
-    nothing is known yet.
+    """Connect and log in to database 0 of a server, and send no other command.
+
+    This takes no right.  Nothing is known yet of the server.
 
     Args:
-        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS; never with a password.
-        password: Null: no login (or `nopass` for a user name).
+        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.  Never with a password.
+        password: None means no login (or `nopass` for a user name).
         username: replaces the URL's.  None means the URL's, or the server's default user.
-        ca_file: Certificates to trust for TLS besides the system's; verification is always on.
-        connect_timeout_s: Seconds to wait for the connection.
-        timeout_s: Seconds to wait for each reply, and for the TLS handshake.
-        max_commands_per_second: Limit on commands, MULTI and EXEC included; null: none.  A page
-            of rows is one command, whatever its size, and so is a script.
+        ca_file: certificates to trust for TLS besides the system's.  Certificates are always
+            verified.
+        connect_timeout_s: seconds to wait for the connection.
+        timeout_s: seconds to wait for each reply, and for the TLS handshake.
+        max_commands_per_second: the limit on commands, also MULTI and EXEC.  None means no limit.
+            A page of rows is one command of any size, and so is a script.
 
     Raises:
         MissingExtraError: redis-py is not installed.
-        RequestError: The URL cannot be used, or an option contradicts it; the URL is wrong about
-            TLS, or the server's certificate cannot be verified.
-        SourceUnreachableError: No answer.
-        AuthenticationFailedError: Wrong user or password, or none given where one is needed.
+        RequestError: the URL cannot be used, or an option contradicts it.  Also if the URL is wrong
+            about TLS, or the server's certificate cannot be verified.
+        SourceUnreachableError: there is no answer.
+        AuthenticationFailedError: the user or the password is wrong, or none was given where one is
+            needed.
     """
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
@@ -330,8 +340,11 @@ def connect(
 
 
 def _check_certificates(address: Address, file: Path) -> None:
-    """What redis-py says of a file that has none is that the server cannot be reached; without TLS
-    it would be ignored."""
+    """Raise RequestError unless the file has certificates, and the URL is one for TLS.
+
+    For a file without certificates, redis-py only reports that the server cannot be reached.
+    Without TLS the file would be ignored.
+    """
     if not address.tls:
         raise RequestError(
             "a certificate file is for TLS, and the URL begins with redis://: begin it with"
@@ -369,11 +382,11 @@ def _wire(
             "ssl_check_hostname": True,
             "ssl_ca_certs": str(ca_file) if ca_file else None,
         }
-    # Protocol 2: plain nested lists, the same from every server; with 3 some replies are maps.
+    # Protocol 2 has plain nested lists, the same from every server.  With 3 some replies are maps.
     wire: _Wire = kind(
         host=address.host,
         port=address.port,
-        db=0,  # another one is selected once it is known what the server is: not all have others
+        db=0,  # another one is selected when the server's mode is known: not all have others
         protocol=2,
         socket_keepalive=True,
         **options,

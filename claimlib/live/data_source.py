@@ -63,7 +63,7 @@ class _StreamPartition(InputPartition):
     """Name the stream that a partition reads.
 
     Attributes:
-        span: the first and the last id; None means the whole stream.
+        span: the first and the last id.  None means the whole stream.
     """
 
     stream: bytes
@@ -71,9 +71,9 @@ class _StreamPartition(InputPartition):
 
 
 def split(span: Span, number: int) -> list[Span]:
-    """Return ranges of ids with equal times that cover a span.
+    """Return ranges of ids that cover a span, each with about the same number of milliseconds.
 
-    There is at most one for each millisecond.
+    There is at most one range for each millisecond.
     """
     first, last = span
     width_ms = last.ms - first.ms + 1
@@ -215,7 +215,7 @@ class _RedisSource(DataSource):
 
 
 class RedisPendingSource(_RedisSource):
-    """Read pending entries; see `register_redis_sources`."""
+    """Read pending entries, see `register_redis_sources`."""
 
     table, columns = PENDING, _PENDING_COLUMNS
 
@@ -226,7 +226,7 @@ class RedisPendingSource(_RedisSource):
 
 
 class RedisEntriesSource(_RedisSource):
-    """Read stream entries; see `register_redis_sources`."""
+    """Read stream entries, see `register_redis_sources`."""
 
     table, columns = ENTRIES, _ENTRY_COLUMNS
 

@@ -1,19 +1,19 @@
-"""Walks a stream's entries over a span: every id, and the payload of the pending ones.
+"""Read a stream's entries over a span: every id, and the payloads of the pending entries.
 
 The span may hold far more than is pending, and entries may be large.  A read-only script (EVAL_RO)
-therefore returns the ids, and payloads only where an id is pending.  Where scripts are not allowed,
-whole entries are read and the other payloads dropped here; the rows are the same.
+therefore returns all ids, and payloads only for pending ids.  If scripts are not allowed, whole
+entries are read and the other payloads are dropped here.  The rows are the same.
 
-How large a reply gets is not known before: XRANGE is told a number of entries, not of bytes.
+The size of a reply is not known before, because XRANGE takes a number of entries, not of bytes.
 
-- The script stops when its budget of bytes is used up: its reply is larger by one entry at most.
-  On the server it asks for one entry first, then for more, eight at most, as many as the budget
-  has room for by the largest of those just seen.  So it holds eight entries at a time at most, and
-  walks over no more than the budget and eight entries.
-- Without scripts, COUNT begins at 1 for each stream, doubles at most from one reply to the next,
-  and is what the budget has room for by the largest entry of the reply before.  Where entries are
-  of like sizes, a reply is larger than the budget by one entry at most, too; but where large ones
-  follow many small ones, one reply has as many of them as a page may have rows.
+- The script stops when its budget of bytes is used up, so its reply is larger by one entry at most.
+  On the server it requests one entry first, and then more, eight at most.  It requests as many as
+  the budget has room for, by the size of the largest entry of its last request.  So it holds eight
+  entries at a time at most, and reads no more than the budget and eight entries.
+- Without scripts, COUNT begins at 1 for each stream, and doubles at most from one reply to the
+  next.  It is the budget divided by the size of the largest entry of the last reply.  If entries
+  have similar sizes, a reply is larger than the budget by one entry at most, too.  If large entries
+  follow many small ones, one reply has as many large entries as a page may have rows.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from claimlib.live.replies import fields, stream_id
 from claimlib.live.scripts import Scripts
 from claimlib.semantics.ids import StreamId
 
-# What an entry takes in a reply beyond its texts, and what each of its texts does: not less than
-# lengths and line ends of the protocol.
+# The bytes that an entry takes in a reply besides its texts, and that each text takes besides its
+# own bytes.  They are not less than the lengths and line ends of the protocol.
 _BYTES_PER_ENTRY = 64
 _BYTES_PER_TEXT = 16
 
-# Entries of a range, so many and so many bytes at most: of those whose ids are given id and fields,
-# of the others the id alone.  First comes whether the range may have more.
+# Return entries of a range, up to a number of entries and a number of bytes.  Entries with the
+# given ids have id and fields.  The others have the id only.  The first element of the reply is 1
+# if the range may have more.
 _ENTRIES_OF_RANGE = f"""
 local wanted = {{}}
 for i = 5, #ARGV do wanted[ARGV[i]] = true end
@@ -58,7 +59,11 @@ end
 
 
 class _Piece(NamedTuple):
-    """What one reply told of a range; `is_cut`: the range may have more behind the last row."""
+    """Hold what one reply has of a range.
+
+    Attributes:
+        is_cut: True if the range may have more behind the last row.
+    """
 
     rows: tuple[EntryRow, ...]
     is_cut: bool
@@ -66,24 +71,24 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Count:
-    """How many entries an XRANGE asks for, where nothing else bounds its reply."""
+    """Hold the number of entries that an XRANGE requests, if nothing else limits its reply."""
 
     most: int
     budget_bytes: int
     now: int = 1
 
     def follow(self, largest_bytes: int) -> None:
-        """Adapts to the largest entry of a reply."""
+        """Adapt the number to the largest entry of a reply."""
         room = self.budget_bytes // largest_bytes
         self.now = max(1, min(2 * self.now, self.most, room))
 
 
 class EntryWalk:
-    """Reads the entries of one stream after the other.
+    """Read the entries of one stream after the other.
 
     Args:
-        page_size: Rows per page at most, and pending ids per command.
-        reply_bytes: Bytes per reply and per page; how far that is kept says the module.
+        page_size: the most rows per page, and the most pending ids per command.
+        reply_bytes: the bytes per reply and per page.  The module describes its exceptions.
     """
 
     def __init__(
@@ -102,11 +107,12 @@ class EntryWalk:
         self._reply_bytes = reply_bytes
 
     def pages(self, stream: bytes, wanted: Wanted) -> Iterator[tuple[EntryRow, ...]]:
-        """Yield the stream's entries over the span of the wanted ids, in pages that are never
-        empty.
+        """Yield the stream's entries over the span of the wanted ids, in pages.
+
+        No page is empty.
 
         Raises:
-            SourceError: As `Source.call`.
+            SourceError: as `Source.call`.
         """
         if wanted.span is None:
             return
@@ -115,7 +121,7 @@ class EntryWalk:
         count = _Count(self._page_size, self._reply_bytes)
         while True:
             wanted_ids = wanted.upcoming(self._page_size) if self._with_fields else []
-            # Behind the last id that is requested, there may be others that are wanted.
+            # There may be more wanted ids after the last id of this request.
             stop = wanted_ids[-1] if len(wanted_ids) == self._page_size else end
             piece = self._piece(stream, start, stop, wanted_ids, count)
             yield from self._bounded(piece.rows)

@@ -1,4 +1,4 @@
-"""The one place where redis-py's errors become the project's own."""
+"""Turn redis-py's errors into those of claimlib.  No other module does this."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ALL_KEYS = "%R~*"
 ALL_KEYS_TO_WRITE = "~*"
 """The access rule that grants reading and writing of all keys."""
 
-# Where a command's key stands among its words; the other commands that claimlib sends have none.
+# The position of a command's key among its words.  The other commands that claimlib sends have no
+# key.
 _KEY_AT = {
     **dict.fromkeys(("XPENDING", "XRANGE", "XCLAIM", "XACK"), 1),
     **dict.fromkeys(("XINFO", "XGROUP"), 2),
@@ -48,7 +49,14 @@ _WRITING = ("EVAL", "XCLAIM", "XACK", "XGROUP")
 
 
 class _Fault(NamedTuple):
-    """One kind of answer: redis-py's class for it, or how its text begins, and what it becomes."""
+    """Describe one kind of error reply.
+
+    Attributes:
+        classes: redis-py's classes for it.
+        beginnings: the texts with which it may begin.
+        error: the error of claimlib that is raised for it.
+        message: the message of this error.
+    """
 
     classes: tuple[type[ResponseError], ...]
     beginnings: tuple[str, ...]
@@ -110,7 +118,7 @@ _FAULTS = (
 )
 _OTHER_FAULT = _Fault((), (), SourceError, "{source} refused {command}: {text}")
 
-# How servers say NOPERM inside other errors: in a script (Redis 7.0; 7.2 and Valkey), and for EXEC.
+# The texts for NOPERM inside other errors: in a script (Redis 7.0; 7.2 and Valkey), and for EXEC.
 _DENIED_WITHIN = ("can't run this command", "ACL failure in script", "because of: NOPERM")
 _COMMAND_IN_MESSAGE = re.compile(r"'([^']+)' command")
 
@@ -130,7 +138,7 @@ def reply_fault(label: str, words: Sequence[Word], error: ResponseError) -> Clai
 
 
 def transport_fault(label: str, error: RedisError) -> ClaimlibError:
-    """Return the error for a connection that was refused, or could not be made, or broke."""
+    """Return the error for a connection that broke, was refused, or could not be made."""
     if isinstance(error, AuthenticationError):
         return AuthenticationFailedError(
             f"{label} refused the login ({error}): check the user name and the password (the "
@@ -152,12 +160,13 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
 def _denied(
     label: str, command: str, key: str | None, text: str, *, is_writing: bool
 ) -> PermissionDeniedError:
-    """Return the error for a right that is missing; its field `rule` is the access rule that grants
-    it.
+    """Return the error for a right that is missing.
+
+    Its field `rule` is the access rule that grants this right.
     """
     named = _COMMAND_IN_MESSAGE.search(text)
     if named:
-        # It may be another command than ours: the one that a script runs.
+        # It may be a command of the script, and not the command that was sent.
         command = named[1]
         rule = f"+{command}"
         message = f"the user on {label} has no permission to run {command}: grant {rule}"

@@ -18,15 +18,16 @@ _MAX_PAUSES = 600
 
 
 class Pacer:
-    """At most so many commands per second, evenly spread, with nothing saved up while idle.
+    """Limit the number of commands per second.
 
-    Commands that are sent together go out together, and the pause after them is as long as if they
-    had been sent one by one.
+    Commands are evenly spread.  Idle time does not allow more commands later.  Commands that are
+    sent together are not delayed in between.  The pause after them is as long as if they had been
+    sent one by one.
 
     Args:
         max_per_second: commands per second.  None means as fast as the server answers.
-        clock: Seconds, never running backwards.
-        sleep: Waits so many seconds.
+        clock: seconds, never running backwards.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Pacer:
         self._free_at = clock()
 
     def wait_for(self, commands: int) -> None:
-        """Waits until so many commands may be sent together."""
+        """Wait until a number of commands may be sent together."""
         now = self.clock()
         if now < self._free_at:
             self._sleep(self._free_at - now)

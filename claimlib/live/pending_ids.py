@@ -1,7 +1,7 @@
-"""The ids that are pending in one stream, kept while the stream itself is read.
+"""Keep the ids that are pending in one stream while the stream itself is read.
 
-They are all that is held for a whole stream, packed page by page: 2 to 4 bytes per pending id of
-each group for ids that a clock makes, 16 for ids at random.
+Nothing else is held for a whole stream.  The ids are packed page by page.  An id takes 2 to 4 bytes
+per group if a clock made it, and 16 if it is random.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PACKING_LEVEL = 1
 
 
 class PackedIds:
-    """The pending ids of one group, by id, as they came in pages."""
+    """Hold the pending ids of one group, in order, as they came in pages."""
 
     def __init__(self) -> None:
         self._pages: list[bytes] = []
@@ -30,10 +30,10 @@ class PackedIds:
         self.count = 0
 
     def add(self, page: Sequence[StreamId]) -> None:
-        """Adds a page of ids, ordered, all of them above those that are there."""
+        """Add a page of ids in order.  All of them must be above those that were added before."""
         if not page:
             return
-        # All times, then all sequence numbers: neighbors resemble each other and pack well.
+        # All times come first, then all sequence numbers.  Similar neighbors pack well.
         numbers = array("Q", [id_.ms for id_ in page])
         numbers.extend([id_.seq for id_ in page])
         self._pages.append(zlib.compress(numbers.tobytes(), _PACKING_LEVEL))
@@ -49,10 +49,11 @@ class PackedIds:
 
 
 class Wanted:
-    """The distinct ids over a stream's groups, taken in order as the stream is walked.
+    """Hold the distinct ids of a stream's groups, and return them in order while it is read.
 
-    `span` is from the first to the last of them, `also` included if one is given; null where there
-    is neither.
+    Attributes:
+        span: from the first to the last of the ids, and of the span `also` if one is given.  None
+            if there is neither.
     """
 
     def __init__(self, groups: Iterable[PackedIds], also: Span | None = None) -> None:
@@ -62,18 +63,18 @@ class Wanted:
         self._next: deque[StreamId] = deque()
 
     def upcoming(self, most: int) -> list[StreamId]:
-        """Return the next ids, so many at most; they stay until they are dropped."""
+        """Return the next ids, at most `most`.  They stay until they are dropped."""
         self._next.extend(islice(self._ids, most - len(self._next)))
         return list(self._next)
 
     def drop_through(self, last: StreamId) -> None:
-        """Drops the ids that are not above `last`, as far as they came up."""
+        """Drop the ids that are not above `last`, if `upcoming` has returned them."""
         while self._next and self._next[0] <= last:
             self._next.popleft()
 
 
 def _span(groups: Sequence[PackedIds], also: Span | None) -> Span | None:
-    """Return the one span that holds all pending ids and another span."""
+    """Return the span that contains all pending ids and another span, or None if there is none."""
     spans = [(group.first, group.last) for group in groups if group.first and group.last]
     spans += [also] if also else []
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None

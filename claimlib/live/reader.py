@@ -1,35 +1,40 @@
 """Read the consumer groups of a server, and the stream entries that their pending entries need.
 
 The order makes the result right.  Of each stream the pending entries are read first and the entries
-second, so that an id judged absent was absent after it was seen pending.  Other clients go on
-meanwhile; so what is promised is:
+second.  So an id that counts as absent was absent after it was read as pending.  Other clients
+write meanwhile.  So this is certain:
 
 - each pending row was pending, with that owner, time and count, when its page was read;
 - each pending id without an entry was absent when the stream was read, after the pending entries.
 
-What is delivered after a group's first page was read is left to the next reading: the pages end at
-the id that was the last pending one then, or a busy group would never end.
+Entries that are delivered after a group's first page was read are left to the next reading.  The
+pages end at the last id that was pending then, because reading a busy group would never end.
 
-XPENDING tells how long an entry has been idle, not when it was delivered.  It runs in a transaction
-with TIME, in which the server's clock stands still (Redis from 7.2 on, Valkey): the difference is
-the delivery time to the millisecond.  On Redis 7.0 the clock goes on while a page is made up; TIME
-comes last, so that no entry seems idle for longer than it is.
+XPENDING reports how long an entry has been idle, not when it was delivered.  It runs in a
+transaction with TIME.  The server's clock stops in a transaction (Redis from 7.2 on, Valkey), so
+the difference is the delivery time to the millisecond.  On Redis 7.0 the clock goes on while a page
+is built.  TIME comes last, so no entry seems idle for longer than it is.
 
 Only commands that read are sent: HELLO, INFO, SCAN, TIME, XINFO STREAM, XINFO GROUPS, XINFO
 CONSUMERS, XPENDING, XRANGE, EVAL_RO, and MULTI and EXEC around some of them.
 
-Memory: one page of rows (of pending entries by number, of entries by number and by `reply_bytes`),
-the names of the streams seen, the groups of one stream and the consumers of one group (servers do
-not page them), and the packed pending ids of one stream (`live.pending_ids`).  Where scripts are
-not allowed, XINFO STREAM brings the first and the last entry of each stream too.  How much that
-is: docs/decisions/027.
+Memory holds:
+
+- one page of rows: of pending entries by number, of entries by number and by `reply_bytes`;
+- the names of the streams seen;
+- the groups of one stream and the consumers of one group, because servers do not page them;
+- the packed pending ids of one stream (`live.pending_ids`);
+- the first and the last entry of one stream if scripts are not allowed, because XINFO STREAM
+  returns them.
+
+docs/decisions/027 has the sizes.
 
 In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  If
 a stream moves between two SCANs, no master or two masters may name it.  So if the slot map has
 changed meanwhile, all masters are searched again for streams that were not read yet.  If slots are
-being moved, all masters are searched twice, because a key only moves from one master to another,
-and one of the two rounds searches these masters in that order.  A stream whose own slot moved is
-read again in the next round.  Streams of masters that do not answer are not read.
+being moved, all masters are searched twice.  A key only moves from one master to another, and one
+of the two rounds searches these masters in that order.  If the slot of a stream moved, the stream
+is read again in the next round.  Streams of masters that do not answer are not read.
 """
 
 from __future__ import annotations
@@ -97,7 +102,7 @@ DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
 """The most times that the masters of a cluster are searched while its slots move."""
 
-# XINFO STREAM also shows the first and the last entry with their payloads; these are left out.
+# XINFO STREAM also returns the first and the last entry with their payloads.  These are left out.
 _STATE_OF_STREAM = """
 local state, needed = redis.call('XINFO', 'STREAM', KEYS[1]), {}
 for i = 1, #state, 2 do
@@ -123,33 +128,35 @@ def read_source(
 ) -> Iterator[Batch]:
     r"""Yield the matching streams, their groups, pending entries and entries (see `batches`).
 
-    Nothing is read ahead: a batch is what the server held when it was asked for (of pages of
-    entries that came in one reply, the first).  A stream without a matching group is reported too
-    (`StreamDone` with nothing pending); one that was named and is not there is not.
+    Nothing is read ahead.  A batch is what the server held when the caller requested the batch.  If
+    one reply becomes several pages of entries, this is true of the first page only.  A stream
+    without a matching group is reported too, as `StreamDone` with nothing pending.  A stream that
+    the glob names and that does not exist is not reported.
 
     Args:
-        servers: The server or the cluster, which has its own pace.
-        stream_glob: As SCAN's MATCH.  Without any of `*?[\` it is a name and is not searched for.
-        group_glob: As Redis would match it; servers have no such search for groups.
-        fields: Whether to read the payloads of pending entries.
-        pending_page: Rows per page of pending entries.
-        entry_page: Rows per page of entries.
-        scan_page: Keys that one SCAN looks at.
-        reply_bytes: Bytes of entries that one reply, and one page of entries, has at most, and one
-            entry more; how far that can be kept says `live.entries`.
-        also_spans: By stream, the first and the last id of a span whose entries are to be read too,
-            because groups that are not read have pending entries there.  It counts for streams of
-            which a group is read; payloads are read of what is pending in the groups read only.
+        servers: the server or the cluster, which has its own pace.
+        stream_glob: as SCAN's MATCH.  Without any of `*?[\` it is a name and is not searched for.
+        group_glob: as Redis would match it.  Servers have no such search for groups.
+        fields: True to read the payloads of pending entries.
+        pending_page: rows per page of pending entries.
+        entry_page: rows per page of entries.
+        scan_page: keys that one SCAN looks at.
+        reply_bytes: the most bytes of entries that one reply, and one page of entries, has, besides
+            one more entry.  `live.entries` describes the exceptions.
+        also_spans: the first and the last id of a span, by stream.  Its entries are read too,
+            because groups that are not read have pending entries there.  It counts only for streams
+            with a group that is read.  Payloads are read only of what is pending in the groups
+            read.
 
     Returns:
-        The batches; they cost no more than a page of memory at a time.
+        The batches.  They take no more than a page of memory at a time.
 
     Raises:
-        RequestError: A page size below 1, or a span that ends before it begins; `GlobError`: a glob
-            that cannot be used.
-        WrongTypeError: The one stream that was named is not a stream (while reading).
-        PermissionDeniedError: A command or a key is denied (while reading).
-        SourceUnreachableError: The connection broke, or the server is not what it was when the
+        RequestError: a page size is below 1, or a span ends before it begins.  Also `GlobError` if
+            a glob cannot be used.
+        WrongTypeError: the one stream that the glob names is not a stream (while reading).
+        PermissionDeniedError: a command or a key is denied (while reading).
+        SourceUnreachableError: the connection broke, or the server is not what it was when the
             source was opened, or slots of a cluster keep moving (while reading).  Also if the
             stream that was named belongs to a master that does not answer.  Discard all batches
             that were yielded.
@@ -270,8 +277,12 @@ def _check_spans(spans: Mapping[bytes, Span]) -> None:
 
 
 def _glob(glob: str | bytes) -> bytes:
-    """Return a glob's bytes, once it is clear that it can be matched."""
-    # Arguments of a command line that are not UTF-8 reach us with their bytes as surrogates.
+    """Check that a glob can be matched, and return its bytes.
+
+    Raises:
+        GlobError: it cannot be matched.
+    """
+    # If an argument of a command line is not UTF-8, Python gives its bytes as surrogates.
     raw = glob.encode("utf-8", "surrogateescape") if isinstance(glob, str) else glob
     names.glob_pattern(raw)
     return raw
@@ -279,7 +290,11 @@ def _glob(glob: str | bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPage:
-    """A group at the instant of its first page; `end` is the last id pending then."""
+    """Hold a group at the time of its first page.
+
+    Attributes:
+        end: the last id that was pending then.
+    """
 
     snapshot_ms: int
     rows: tuple[PendingRow, ...]
@@ -293,7 +308,7 @@ class _Reading:
 
     Attributes:
         read: the streams that were read.
-        moved: the streams whose slots moved while they were read, each with the error.
+        moved: the streams that moved to another node while they were read, each with the error.
     """
 
     servers: Servers
@@ -368,7 +383,8 @@ class _NodeReading:
     """Read streams of one server, as they were requested.
 
     Attributes:
-        pending_span: the first and the last id of the pending entries that are read; None: all.
+        pending_span: the first and the last id of the pending entries that are read.  None means
+            all.
     """
 
     source: Source
@@ -413,8 +429,8 @@ class _NodeReading:
 
     def batches(self, stream: bytes) -> Iterator[Batch]:
         """Yield the batches of one stream."""
-        # A key found by SCAN was a stream; if it is none any more, the stream is gone.  What was
-        # only named may never have been there.
+        # A key found by SCAN was a stream.  If it is no stream any more, the stream is gone.  A
+        # stream that was only named may never have existed.
         gone = VanishedError if self._is_name else (VanishedError, WrongTypeError)
         try:
             last_delivered_ids = self._last_delivered_ids(stream)
@@ -436,7 +452,7 @@ class _NodeReading:
                 ids = PackedIds()
                 if (yield from self._group(stream, group, last_delivered_id, ids)):
                     held.append(ids)
-        # From here on the stream: all of its pending ids are held.
+        # All pending ids of the stream are held now, so its entries can be read.
         counters, read_ms = self._counters(stream)
         wanted = Wanted(held, self.also_spans.get(stream) if held else None)
         entry_count = 0
@@ -464,9 +480,10 @@ class _NodeReading:
     def _group(
         self, stream: bytes, group: bytes, last_delivered_id: StreamId, ids: PackedIds
     ) -> Generator[Batch, None, bool]:
-        """Yield one group's batches; their ids are added to `ids`.
+        """Yield one group's batches, and add their ids to `ids`.
 
-        Returns whether it was read whole.
+        Returns:
+            True if the whole group was read.
         """
         try:
             first = self._first_page(stream, group)
@@ -503,7 +520,7 @@ class _NodeReading:
         with understood(self.source.label, "XINFO STREAM"):
             counters = stream_counters(reply)
         if not self.source.server.trims_in_order:
-            # Then an id above the first one may have been trimmed, too.
+            # An id above the first one may have been trimmed, too.
             counters = replace(counters, max_deleted_id=None)
         return counters, read_ms
 

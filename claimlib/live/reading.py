@@ -31,7 +31,7 @@ class ServerReading(ServerAccess):
     def __call__(
         self, also_spans: Mapping[bytes, tuple[StreamId, StreamId]] | None = None
     ) -> Iterator[Batch]:
-        """Yield all batches, as `batches` describes them; `also_spans` as in `read_source`."""
+        """Yield all batches, as `batches` describes them.  For `also_spans` see `read_source`."""
         with self.open() as servers:
             yield from read_source(
                 servers,

@@ -1,4 +1,4 @@
-"""The server's replies (protocol 2: nested lists of bytes and numbers) as rows."""
+"""Turn the server's replies (protocol 2: nested lists of bytes and numbers) into rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _NEVER_ACTIVE = -1
 
 @contextmanager
 def understood(label: str, command: str) -> Iterator[None]:
-    """Around what takes a reply apart: one of another form would look like a fault of ours.
+    """Raise RequestError if the code in the context cannot parse a reply.
+
+    Otherwise a reply of another form would look like a fault of claimlib.
 
     Raises:
         RequestError: the reply does not have the form that it has on every server known.
@@ -36,26 +38,30 @@ def understood(label: str, command: str) -> Iterator[None]:
 
 
 def stream_id(raw: bytes) -> StreamId:
-    """Return an id as servers write it; quicker than `ids.parse_id`, which reads what people
-    write.
+    """Return an id as servers write it.
+
+    This is faster than `ids.parse_id`, which reads what people write.
     """
     ms, _, seq = raw.partition(b"-")
     return StreamId(int(ms), int(seq))
 
 
 def time_ms(reply: Sequence[bytes]) -> int:
-    """TIME's seconds and microseconds as milliseconds, cut off as the server cuts its own clock."""
+    """Return the milliseconds of TIME's seconds and microseconds.
+
+    They are cut off in the same way as the server cuts off its own clock.
+    """
     seconds, microseconds = reply
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def attributes(reply: Sequence[Any]) -> dict[bytes, Any]:
-    """Names and values that stand in turn, as XINFO writes them."""
+    """Return the names and values that alternate in a list, as XINFO writes them."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def stream_counters(reply: Sequence[Any]) -> StreamCounters:
-    """Return the counters of XINFO STREAM; servers before Redis 7.0 have only some of them."""
+    """Return the counters of XINFO STREAM.  Servers before Redis 7.0 have only some of them."""
     state = attributes(reply)
     first, max_deleted = (
         None if raw is None else stream_id(raw)
@@ -79,12 +85,12 @@ def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRo
     """Return a page of XPENDING read at `now_ms` of the server's clock."""
     return tuple(
         PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
-        for raw, consumer, idle_ms, delivery_count, *_ in reply  # a later server may say more
+        for raw, consumer, idle_ms, delivery_count, *_ in reply  # later servers may add fields
     )
 
 
 def consumer_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[ConsumerRow, ...]:
-    """XINFO CONSUMERS read at `now_ms` of the server's clock."""
+    """Return the consumers of XINFO CONSUMERS read at `now_ms` of the server's clock."""
     return tuple(_consumer_row(attributes(consumer), now_ms) for consumer in reply)
 
 

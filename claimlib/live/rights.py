@@ -1,8 +1,9 @@
-"""Which of the rights that a snapshot, or a writeback, needs a server's user has.
+"""Find out which of the rights for a snapshot or a writeback a server's user has.
 
-Each is tried by a command that takes it, and changes nothing: on a key that does not exist, if the
-command takes one.  A server looks at the user's right to a command first, and at that to the key
-second; only a refusal for want of one counts, as any other answer comes after both were looked at.
+Each right is tried by a command that needs it, and that changes nothing.  A command that takes a
+key gets a key that does not exist.  A server checks the user's right to a command first, and the
+right to the key second.  Only a refusal because of a missing right counts.  Any other answer comes
+after the server checked both.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from claimlib.live.vanished import SlotMovedError
 
 
 class Right(NamedTuple):
-    """A right that a command of claimlib needs.
+    """Describe a right that a command of claimlib needs.
 
     Attributes:
         rule: the access rule that grants it, as in `ACL SETUSER`.
-        words: the command that takes it; `_KEY` stands for a key that does not exist.
-        without: what the command is like that has not got it.
-        is_needed: whether something must be done then.
+        words: the command that needs it.  `_KEY` in it is replaced by a key that does not exist.
+        without: what happens without the right.
+        is_needed: True if the user must be granted the right.
     """
 
     rule: str
@@ -35,7 +36,7 @@ class Right(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """The rights that a command of claimlib needs.
+    """Hold the rights that a command of claimlib needs.
 
     Attributes:
         commands: the rights to commands.
@@ -47,7 +48,11 @@ class Rights(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A right that was tried; `denied` is the server's refusal, or None if the user has it."""
+    """Hold a right that was tried.
+
+    Attributes:
+        denied: the server's refusal, or None if the user has the right.
+    """
 
     right: Right
     denied: PermissionDeniedError | None
@@ -91,7 +96,7 @@ SNAPSHOT_RIGHTS = Rights(
             "single replies may become large",
             is_needed=False,
         ),
-        # MULTI at the end: without +exec, only the end of the connection ends what it begins.
+        # MULTI comes last, because without +exec only the end of the connection ends it.
         *_needed(_SNAPSHOT_FAILS, "+exec", "+multi"),
     ),
     Right(
@@ -143,8 +148,9 @@ def tried_rights(
 
 
 def _denial(source: Source, words: Sequence[Word]) -> PermissionDeniedError | None:
-    """Return the server's refusal of a command for want of a right, or None if the user may send
-    it.
+    """Return the server's refusal of a command because of a missing right.
+
+    The result is None if the user may send it.
     """
     try:
         source.call(*words)

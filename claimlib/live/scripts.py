@@ -1,4 +1,4 @@
-"""Read-only scripts (EVAL_RO), where the server's user may run them."""
+"""Run read-only scripts (EVAL_RO), if the server's user may run them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _T = TypeVar("_T")
 
 
 class Scripts:
-    """Remembers whether the user may run scripts, so that it is tried once."""
+    """Remember that the user may not run scripts, so that a refused script is not sent again."""
 
     def __init__(self) -> None:
         self._allowed = True
 
     def or_else(self, script: Callable[[], _T], plain: Callable[[], _T]) -> _T:
-        """Return what the script gives; where scripts are not allowed, what plain commands give.
+        """Return the result of the script, or of plain commands if scripts are not allowed.
 
         Raises:
-            SourceError: As what is called.
+            SourceError: as the functions that are called.
         """
         if self._allowed:
             try:
                 return script()
             except PermissionDeniedError:
-                # If it is the key, or what the script runs, that is denied, the command says so.
+                # If the key, or a command of the script, is denied, the plain command raises this.
                 self._allowed = False
         return plain()

@@ -1,24 +1,29 @@
 """Ask a server for its state, and refuse servers that cannot be read.
 
-HELLO tells mode and role to every user that is logged in, whatever its rights.  INFO takes the
-right `+info`; it tells besides which process and which history of the data this is, whether the
-server is loading, and how a replica stands to its master.  Where HELLO is renamed or disabled, INFO
-tells mode and role as well.
+HELLO returns mode and role to every user that is logged in, with any rights.  INFO takes the right
+`+info`.  It also returns the ids of the process and of the history of the data.  It shows if the
+server is loading, and if a replica is in step with its master.  If HELLO is renamed or disabled,
+INFO returns mode and role as well.
 
 Not read are:
 
 - a sentinel, which has no keys;
 - a server that is loading its data;
-- a replica that is not in step with its master: what it has not got would be taken for deleted,
-  what it still has for pending;
-- a replica whose user lacks the right to INFO, and a server that does not report its mode.
+- a replica that is not in step with its master;
+- a replica if the user lacks the right to INFO, and a server that does not report its mode.
 
-A replica is in step while its link to the master is up, it is not being synchronized, it has heard
-from the master within `MAX_SILENCE_S`, and it has applied all that had reached it when it was first
-asked.  (A busy replica often has one command half received: it is asked again for a second.)  A
-master pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these
-pings through it, so they fall silent, with their link up, when it loses the master.  How much the
-master has not sent yet a replica cannot know.
+Entries that a replica does not have yet would be taken for deleted, and what it still has for
+pending.  A replica is in step if all of this is true:
+
+- its link to the master is up;
+- it is not being synchronized;
+- it has heard from the master within `MAX_SILENCE_S`;
+- it has applied all that it had received when it was first asked.
+
+A busy replica often has received half of a command, so it is asked again for a second.  A master
+pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these pings
+through it.  So they get no pings, with their link up, when it loses the master.  A replica cannot
+know how much the master has not sent yet.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ _ASK_AGAIN_S = 0.05
 _ASK_AGAIN_TIMES = 20
 
 CLUSTER = "cluster"
-"""The mode of a node of a cluster, which has only some of the keys: see `live.cluster`."""
+"""The mode of a node of a cluster, which has only some of the keys (see `live.cluster`)."""
 _MODES = ("standalone", CLUSTER)
 _OTHER_MODES = {
     "sentinel": "a sentinel, which has no keys but watches the servers that have them",
@@ -54,7 +59,7 @@ class SlotMap(NamedTuple):
     """State which master of a cluster has which keys.
 
     Attributes:
-        nodes: as the servers describe them; empty for a single server.
+        nodes: as the servers describe them.  Empty for a single server.
         is_moving: True if keys are being moved from one server to another.
     """
 
@@ -85,7 +90,7 @@ class ServerState:
 
     @property
     def is_replica(self) -> bool:
-        """Whether it follows a master."""
+        """Return True if the server follows a master."""
         return self.role == "replica"
 
 
@@ -93,9 +98,9 @@ def ask_server(source: Source) -> ServerState:
     """Return the state of a server that can be read.
 
     Raises:
-        RequestError: It is a sentinel, or its mode is unknown.
-        PermissionDeniedError: It may not be asked what has to be known.
-        SourceUnreachableError: It is loading, or a replica that is not in step with its master.
+        RequestError: it is a sentinel, or its mode is unknown.
+        PermissionDeniedError: the user lacks the right to INFO, and it is needed.
+        SourceUnreachableError: it is loading, or a replica that is not in step with its master.
     """
     state, info = _ask(source)
     _check_mode(source.label, state.mode)
@@ -109,12 +114,13 @@ def ask_server(source: Source) -> ServerState:
 
 
 def check_unchanged(source: Source, before: ServerState) -> None:
-    """Refuses what was read if the server meanwhile changed its role, or the history it follows.
+    """Raise an error if the server has changed its role, or the history of data that it follows.
 
-    A master's replication id is its own to change: its data stay the same.
+    What was read must then be discarded.  A master may change its own replication id, because its
+    data stay the same.
 
     Raises:
-        SourceUnreachableError: It is not the server any more that it was.
+        SourceUnreachableError: it is not the same server any more.
     """
     now, _ = _ask(source)
     if now.role != before.role:
@@ -153,7 +159,7 @@ def _ask(source: Source) -> tuple[ServerState, _Info]:
 
 
 def _id_in(info: _Info, name: str) -> str | None:
-    """Return an id, or None if the server has none: then it tells zeros, or nothing."""
+    """Return an id, or None if the server has none.  INFO then has zeros, or no such field."""
     return info.get(name) if info.get(name, "").strip("0") else None
 
 
@@ -166,7 +172,7 @@ def _trims_in_order(hello: dict[str, str], info: _Info) -> bool:
 
 
 def _hello(source: Source) -> dict[str, str]:
-    """Return what HELLO tells; nothing where it is renamed or disabled."""
+    """Return the fields of HELLO, or an empty dict if it is renamed or disabled."""
     try:
         reply = attributes(source.call("HELLO"))
     except PermissionDeniedError:
@@ -178,7 +184,7 @@ _OF_HELLO = (b"mode", b"role", b"server", b"version")
 
 
 def _info(source: Source) -> _Info:
-    """Return what INFO tells; nothing where it may not be asked."""
+    """Return the fields of INFO, or an empty dict if the user lacks the right to it."""
     try:
         text: bytes = source.call("INFO")
     except PermissionDeniedError:

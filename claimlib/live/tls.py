@@ -1,6 +1,7 @@
-"""Find out whether a server expects TLS, if its URL may be wrong about that.
+"""Find out if a server expects TLS, because its URL may be wrong about that.
 
-A server without TLS waits for the end of a line, so a TLS handshake with it ends by a timeout only.
+A server without TLS waits for the end of a line.  So a TLS handshake with it ends only by a
+timeout.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from claimlib.live.address import Address
 
 
 def speaks_tls(address: Address, timeout_s: float) -> bool:
-    """Return whether the server answers a TLS handshake within `timeout_s` seconds."""
+    """Return True if the server answers a TLS handshake within `timeout_s` seconds."""
     # Nothing is sent or read here, so no certificate is verified.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -29,7 +30,7 @@ def speaks_tls(address: Address, timeout_s: float) -> bool:
 
 
 def speaks_plain_text(address: Address, timeout_s: float) -> bool:
-    """Return whether the server answers PING without TLS within `timeout_s` seconds."""
+    """Return True if the server answers PING without TLS within `timeout_s` seconds."""
     try:
         with socket.create_connection((address.host, address.port), timeout_s) as plain:
             plain.sendall(b"PING\r\n")
@@ -49,7 +50,7 @@ def wrong_scheme(address: Address) -> RequestError:
 
 
 def unverified_certificate(address: Address, reason: str) -> RequestError:
-    """Build the error of a server whose certificate cannot be verified."""
+    """Build the error of a certificate that cannot be verified."""
     return RequestError(
         f"the certificate of {address.label} cannot be verified ({reason}): give the file of the"
         " authority that signed it (--ca-file), or the host's name as the certificate has it",

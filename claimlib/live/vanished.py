@@ -4,7 +4,7 @@ from claimlib.errors import SourceError, SourceUnreachableError
 
 
 class VanishedError(SourceError):
-    """The stream or the group is not there.  It never leaves this package."""
+    """Report that the stream or the group does not exist.  This error never leaves this package."""
 
 
 class SlotMovedError(SourceUnreachableError):

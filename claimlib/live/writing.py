@@ -1,15 +1,16 @@
 """Write claims, acknowledgements and removals of consumers to a server.
 
-Each batch is one script (EVAL).  The server's clock stands still in a script (Redis from 7.2 on,
-Valkey), and no other command runs meanwhile.  So the script knows the time at which its XCLAIM
-runs, and computes the minimum idle time from it: the time since the latest delivery time that may
-be claimed (`FencedBatch.latest_delivery_ms`).  In MULTI, a client would have to compute it from an
-earlier TIME.  It would then be too small by the time in between, and XCLAIM would take an entry
-that was delivered within the same time after the snapshot.  A script also takes fewer rights than
-MULTI, EXEC and the commands would.
+Each batch is one script (EVAL).  The server's clock stops in a script (Redis from 7.2 on, Valkey),
+and no other command runs meanwhile.  So the script knows the time at which its XCLAIM runs.  It
+computes the minimum idle time from it: the time since the latest delivery time that may be claimed
+(`FencedBatch.latest_delivery_ms`).  In MULTI, a client would have to compute it from an earlier
+TIME.  It would then be too small by the time in between.  XCLAIM would take an entry that was
+delivered within the same time after the snapshot.  A script also takes fewer rights than MULTI,
+EXEC and the commands would.
 
 Redis 7.0 lets the clock go on within a script.  TIME comes after XPENDING there, so no entry seems
-delivered earlier than it was, and before XCLAIM, whose minimum idle time is the second condition.
+delivered earlier than it was.  TIME comes before XCLAIM, because its minimum idle time is the
+second condition.
 
 The least a server's user needs (an access rule, as in `ACL SETUSER`):
 
@@ -62,7 +63,7 @@ class Written(NamedTuple):
     """Hold what became of one entry.
 
     Attributes:
-        delivery_time_ms: when it was claimed, by the server's clock; None unless it was moved.
+        delivery_time_ms: when it was claimed, by the server's clock.  None unless it was moved.
     """
 
     outcome: Outcome
@@ -284,7 +285,8 @@ def _written(source: Source, batch: EntryBatch, reply: Any) -> list[Written]:
 def remove_consumer(source: Source, stream: bytes, group: bytes, consumer: bytes) -> bool:
     """Remove a consumer that has nothing pending.
 
-    Returns: False if it has, and was left alone.  True also if there is no such consumer.
+    Returns:
+        False if it has pending entries, and stays.  True also if there is no such consumer.
     """
     try:
         source.call("EVAL", REMOVE_IF_IDLE, 1, stream, group, consumer)

@@ -1,1 +1,1 @@
-"""What people and programs read of a result: one model, a module per kind of command."""
+"""Build the reports that people and programs read: one model, and a module per kind of command."""

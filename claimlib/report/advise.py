@@ -1,4 +1,4 @@
-"""The advice on minimum idle times as tables for people and as a document for programs."""
+"""Report the advice on minimum idle times as tables for people and as a document for programs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _choice_row(choice: Record | None, nothing: str | None = None) -> tuple[Cell
 
 
 def _choices(of: GroupAdvice) -> list[Record]:
-    """Return one row per value, which says whether it is recommended."""
+    """Return one row per value.  Its `recommended` is True for the recommended value."""
     return [{**choice, "recommended": choice == of.recommended} for choice in of.choices]
 
 

@@ -1,4 +1,4 @@
-"""What people and programs read of XCLAIMs, XACKs and retirements."""
+"""Report XCLAIMs, XACKs and retirements to people and to programs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def report_of_bulk(
     unknown_to_server: Mapping[str, int] | None = None,
     chosen: Relation | None = None,
 ) -> Report:
-    """Return one row per id, in the order of the requests; counts are of all.
+    """Return one row per id, in the order of the requests.  The counts are those of all ids.
 
     Args:
         limit: the most ids to show, or None for all.
@@ -103,7 +103,7 @@ COLUMNS = headings(
     *("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count"),
     *("consumer", "delivery_count"),
 )
-"""The first three are left out where all is of one group and has been shown."""
+"""The columns.  The first three are left out if all rows are of one request and are shown."""
 NAMES = (
     *("request", "position", "stream", "consumer_group", "id", "status", "consumer"),
     *("delivery_time_ms", "delivery_count", "from_consumer", "from_delivery_time_ms"),
@@ -112,8 +112,9 @@ NAMES = (
 
 
 def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
-    """Return the refused requests and why, for stderr; the last line counts those beyond
-    `limit`.
+    """Return the refused requests and why, for stderr.
+
+    The last line has the number of those beyond `limit`.
     """
     refused = reply.counts.get("refused", 0)
     named = [
@@ -164,7 +165,10 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def _of_retired(reply: BulkReply) -> Iterable[str]:
-    """Yield notes on removed consumers (in a dry run: to be removed), and on those that stay."""
+    """Yield notes on removed consumers, and on those that stay.
+
+    In a dry run the notes are on the consumers that would be removed.
+    """
     number = reply.retired.count()
     rows = reply.retired.order_by("consumer").limit(_NAMED).collect()
     names = listed([f"{visible(row['consumer'])}" for row in rows], number)

@@ -1,4 +1,4 @@
-"""What people and programs read of cursors that were set."""
+"""Report cursors that were set to people and to programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = headings("name", *GROUP, "next_id")
 def report_of_reset(
     finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """Return one row per group whose cursor a run has set, by stream and group.
+    """Return one row per group for which a run has set a cursor, by stream and group.
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.

@@ -1,4 +1,4 @@
-"""What people and programs read of consumers and cursors."""
+"""Report consumers and cursors to people and to programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from claimlib.report.text import counted, duration, idle, not_shown, unowned, vi
 def report_of_description(
     where: str, description: Description, at_ms: int, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """Return one row per consumer, the longest idle entry first; below it where cursors stand.
+    """Return one row per consumer, the longest idle entry first.  The notes have the cursors.
 
     Args:
-        at_ms: the instant for which it is shown how long ago consumers were seen and active, where
-            their group has no instant of its own.
+        at_ms: the time from which it is computed how long ago consumers were seen and active.  It
+            counts for groups without a snapshot time only.
         limit: the most consumers, and the most cursors, to show, or None for all.
     """
     order = (f"oldest_idle_ms{DESCENDING}", f"pending{DESCENDING}")
@@ -72,8 +72,8 @@ NAMES = (*CONSUMER_COLUMNS, "oldest_delivery_time", "active_time", "seen_time")
 
 
 def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
-    # As idle times are those at the snapshot, so are these: a clock that went on since says nothing
-    # of the consumer.
+    # Idle times are those at the snapshot, and so are these.  The time since the snapshot shows
+    # nothing about the consumer.
     at = at_ms if row["now_ms"] is None else row["now_ms"]
     return (
         *(visible(row[name]) for name in (*GROUP, "consumer")),

@@ -1,4 +1,4 @@
-"""What the columns of reports are called: a name has one heading, whatever the report."""
+"""Name the columns of reports.  A name has the same heading in all reports."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _HEADINGS = {
 
 
 def headings(*names: str, **of_this_report: str) -> dict[str, str]:
-    """The columns of a table: by name its heading, which is the name in words and without its
-    unit, as people read the values with theirs.
+    """Return the headings of the columns of a table, by name.
+
+    A heading is the name in words and without its unit, because people read the values with units.
 
     Args:
-        of_this_report: headings that depend on what was asked for, by name; `names` has them too,
+        of_this_report: headings that depend on the request, by name.  `names` has these names too,
             at their places.
     """
     return {name: of_this_report.get(name) or _heading(name) for name in names}

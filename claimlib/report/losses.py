@@ -20,7 +20,7 @@ class Losses:
 
     Attributes:
         owners: the rows of `RunReply.losses` with the most entries, or None if this is no dry run.
-        hidden: how many more owners would lose entries.
+        hidden: the number of other owners that would lose entries.
     """
 
     owners: Sequence[Record] | None
@@ -38,7 +38,7 @@ class Losses:
 
     @property
     def notes(self) -> Iterable[str]:
-        """Yield a note, if an owner would lose entries."""
+        """Yield a note if an owner would lose entries."""
         if self.owners:
             number = number_of(len(self.owners) + self.hidden, "owner")
             most = ", these most" if self.hidden else ""

@@ -1,4 +1,4 @@
-"""What people and programs read of a snapshot and of an import."""
+"""Report a snapshot or an import to people and to programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 
 
 def report_of_snapshot(reply: SnapshotReply) -> Report:
-    """Return what was read of the server, and what changed in the store; other counts if not 0."""
+    """Return what was read of the server, and what changed in the store.
+
+    Other counts are shown if they are not 0.
+    """
     of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
     notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
     report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
@@ -27,8 +30,9 @@ def report_of_snapshot(reply: SnapshotReply) -> Report:
 
 
 def report_of_import(reply: ImportReply) -> Report:
-    """Return what was read of the given tables, what changed in the store, and what a sweep will
-    lack.
+    """Return what was read of the given tables, and what changed in the store.
+
+    The notes have what a sweep will lack.
     """
     notes = (
         *_of_claims(reply.counts, _TO_THE_TABLES),
@@ -99,7 +103,7 @@ _LABELS = {
     "lost": "rows that another writer changed first",
     "gone": "rows removed, by this run or by another writer",
 }
-"""What people read; the others as they are, in words."""
+"""The labels of counts for people.  Other counts have their name in words."""
 
 
 _OF_SERVER = {
@@ -119,7 +123,7 @@ _OF_PROOF = {
 
 
 def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
-    """Return a note on the former name of the server, and on what proves that it is the same."""
+    """Return a note on the former name of the server, with the proof that it is the same."""
     return tuple(
         f"{reply.source} fills the store now, and {reply.former_source} did before: {note}"
         for proof, note in _OF_PROOF.items()
@@ -144,8 +148,7 @@ def _of_claims(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
 
 
 def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
-    """Yield notes on the removed and the replaced streams, and on rows removed without an
-    explanation."""
+    """Yield notes on removed and replaced streams, and on rows removed without an explanation."""
     streams = reply.streams
     if number := reply.counts.get("stream_removed"):
         gone = number_of(number, "stream is", "streams are")

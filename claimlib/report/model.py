@@ -1,4 +1,4 @@
-"""A report of one content as a table, as JSON, as CSV and as JSON lines; none needs a library."""
+"""Define a report, and write it as a table, as JSON, as CSV or as JSON lines, without a library."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ class Stream:
 
 Records = Sequence[Mapping[str, Any]] | Stream
 DEFAULT_LIMIT = 50
-"""How many rows of a table are shown."""
+"""The number of rows of a table that are shown by default."""
 MOST_ROWS = 100_000
 """The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
 DEFAULT_PAYLOAD_BYTES = 512
-"""The bytes of each name and value of a payload that are shown by default."""
+"""The bytes of each payload that are shown by default."""
 _WIDEST_PADDED = 60
-"""Characters: no column of plain text is padded any wider."""
+"""The most characters to which a column of plain text is padded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A result, ready to be printed.
+    """Hold a result that is ready to be printed.
 
     Attributes:
-        title: what it is about.
-        columns: the table's: by the name that programs know a column by, its heading.
-        rows: for people: durations and instants as text, numbers as numbers, null where there is
-            nothing to say.  Those of the records come first, totals behind them.
-        notes: what else belongs below the table.
-        document: the same for programs: milliseconds and numbers as they are.
+        title: the subject.
+        columns: the headings of the table, by the name that programs use for the column.
+        rows: the cells for people.  Durations and times are text, numbers are numbers.  A cell
+            without a value is None.  The rows of the records come first, and totals after them.
+        notes: the other lines below the table.
+        document: the result for programs, with times in milliseconds and plain numbers.
         records: the rows of the document, by name, without totals.  If it is a Stream, `rows` has
             only the totals.
-        names: what a record has, in order; empty: the names of `columns`.
-        cut_off: what a limit has cut off, which is said whoever reads the rows.
+        names: the names of a record's values, in order.  If it is empty, they are those of
+            `columns`.
+        cut_off: notes on what a limit has cut off.  They are shown with tables, CSV and JSON lines,
+            also with --quiet.
     """
 
     title: str
@@ -65,12 +67,12 @@ class Report:
 
     @property
     def below(self) -> tuple[str, ...]:
-        """The lines below the table."""
+        """Return the lines below the table."""
         return (*self.cut_off, *self.notes)
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The headings, from left to right."""
+        """Return the headings, from left to right."""
         return tuple(self.columns.values())
 
 
@@ -110,8 +112,9 @@ def csv_lines(report: Report) -> Iterator[str]:
 
     The caller adds the line ends of this system.
 
-    Null is an empty field (so is an empty text: JSON tells them apart), lists and objects are JSON.
-    A text is as the store's tables hold it, quoted where it has a line break.
+    None is an empty field.  An empty text is an empty field, too, and only JSON shows the
+    difference.  Lists and objects are JSON.  A text is as the store's tables hold it, and is quoted
+    if it has a line break.
     """
     names = report.names or tuple(report.columns)
     yield _csv_line(names)
@@ -120,7 +123,10 @@ def csv_lines(report: Report) -> Iterator[str]:
 
 
 def _csv_line(fields: Iterable[str]) -> str:
-    """A record without its end; a field is quoted for any line break, a carriage return too."""
+    """Return a record without its line end.
+
+    A field is quoted for any line break, also for a carriage return.
+    """
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(fields)
     return text.getvalue().removesuffix("\r\n")
@@ -131,7 +137,7 @@ def _field(value: object) -> str:
         return ""
     if not isinstance(value, str):
         return _json(value)
-    # Of a glob of bytes that are not UTF-8; no file of text can hold such a character.
+    # A glob with bytes that are not UTF-8 has such characters.  A text file cannot hold them.
     return _SURROGATE.sub(lambda match: one_line(match[0]), value)
 
 
@@ -146,8 +152,10 @@ def _json(value: object) -> str:
 
 
 def as_text(report: Report) -> str:
-    """The table in plain text: aligned columns, numbers to the right; behind a cell that is wider
-    than any column is padded, the rest of its line moves on."""
+    """Return the table in plain text, with aligned columns and numbers to the right.
+
+    Columns are padded to a limited width.  A wider cell shifts the rest of its line to the right.
+    """
     texts = [tuple(map(cell_text, row, report.columns)) for row in report.rows]
     columns = zip(report.headings, *texts, strict=True)
     widths = [max(_padded_widths(column)) for column in columns]
@@ -211,7 +219,7 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def resolved(
     wanted: Sequence[str], columns: Mapping[str, str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the names that somebody means who names columns by their names, or by their headings.
+    """Return the names of the columns that a user has named by names or by headings.
 
     Args:
         columns: of the table, as in a report.
@@ -235,14 +243,14 @@ def resolved(
 
 
 def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
-    """Return what can be chosen for a table: its columns, and what else a record has."""
+    """Return the names that can be chosen for a table: its columns, and those of its records."""
     return tuple(dict.fromkeys((*columns, *names)))
 
 
 def with_columns(report: Report, wanted: Sequence[str]) -> Report:
-    """Return the report whose table has these columns only, in this order.
+    """Return a report with a table that has these columns only, in this order.
 
-    What only the records have is shown as it is in them.
+    A column that only the records have is shown with the values of the records.
 
     Raises:
         RequestError: see `resolved`.
@@ -262,7 +270,7 @@ def with_columns(report: Report, wanted: Sequence[str]) -> Report:
 
 
 def with_names(report: Report, wanted: Sequence[str]) -> Report:
-    """Return the report whose records have these names only, in this order.
+    """Return a report with records that have these names only, in this order.
 
     Raises:
         RequestError: see `resolved`.

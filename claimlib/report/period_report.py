@@ -1,4 +1,4 @@
-"""The report on the runs of a period as tables for people and as a document for programs."""
+"""Report the runs of a period as tables for people and as a document for programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""How a table goes into a terminal of some width: which cells are shortened, and when it is a
-record per row instead.  Widths are in a terminal's cells, as `measure` says."""
+"""Fit a table into a terminal of a given width: shorten cells, or show a record per row instead.
+
+Widths are numbers of a terminal's cells, as `measure` returns them.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ Measure = Callable[[str], int]
 
 _ELLIPSIS = "…"
 _LEAST_OF_A_NAME = 12
-"""No name is shortened to less than that: one would not know it any more."""
+"""The least width of a shortened name.  A shorter one could not be recognized."""
 _LEAST_OF_A_TEXT = 16
-"""No text is wrapped to less than that: its lines would be words."""
+"""The least width of a wrapped text.  In a smaller one each line would be a single word."""
 _INDENT = "  "
 _GAP = cell_text(None)
 
 
 class Kind(Enum):
-    """What may become of a cell that is too wide."""
+    """Name what may be done to a cell that is too wide."""
 
     EXACT = auto()  # a number, an id, an instant, a duration, a run's key: stays whole
     NAME = auto()  # loses its middle
@@ -30,14 +32,16 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, all texts in one line each; at a width, they may be lines.
+    """Hold a column of a table.
+
+    Each text is one line.  At a given width, a text may be several lines.
 
     Attributes:
-        right: whether the cells stand to the right.
-        is_needed: whether it is there whatever the room.
-        minor: of columns that can be done without, the one with the smallest number goes first; 0:
-            it is none of them.
-        width: of the column; 0: not known yet.
+        right: True if the cells are aligned to the right.
+        is_needed: True if the column is shown at any width.
+        minor: the order in which minor columns are left out, the smallest number first.  0 if the
+            column is not a minor one.
+        width: the width of the column.  0 if it is not known yet.
     """
 
     heading: str
@@ -51,12 +55,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A table that fits.
+    """Hold a table that fits.
 
     Attributes:
         columns: at their widths.
-        is_open: whether it has no borders.
-        left_out: headings of columns that there is no room for.
+        is_open: True if it has no borders.
+        left_out: the headings of columns that do not fit.
     """
 
     columns: tuple[Column, ...]
@@ -64,11 +68,10 @@ class Shown:
     left_out: tuple[str, ...] = ()
 
 
-# By the names that programs know columns by: those whose cells are not exact.
+# The columns with cells that are not exact, by the names that programs use.
 _NAMES = frozenset({"stream", "consumer_group", "consumer", "from_consumer", "cursor"})
 _TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy", "fields", "meaning"})
-# Those that can be done without, the first before the others.  (Why a group is refused is said on
-# stderr, too.)
+# The columns that can be left out, in this order.  The reason of a refusal is also on stderr.
 _MINOR = (
     *("at_boundary", "unknown_owners", "delivered_10_plus", "delivered_5_plus", "owners"),
     *(
@@ -86,10 +89,10 @@ _MINOR = (
 
 
 def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
-    """Return a report's table, by columns.
+    """Return the columns of a report's table.
 
     Args:
-        has_all: whether somebody asked for all of these columns, so that each is needed.
+        has_all: True if the user has requested these columns, so that each of them is needed.
     """
     return tuple(
         Column(
@@ -105,11 +108,12 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
 
 
 def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown | None:
-    """Return the columns as they are shown in a table, or None if they do not fit, or two names
-    would look the same.
+    """Return the columns as they are shown in a table.
 
-    As they are, if there is room.  Otherwise columns that say nothing are left out, and names are
-    shortened, texts and headings wrapped; then the borders go; then the minor columns.
+    The result is None if they do not fit, or if two different names would look the same.  If there
+    is room, the columns are unchanged.  Otherwise columns without values are left out, names are
+    shortened, and texts and headings are wrapped.  Then the borders are left out, and then the
+    minor columns.
     """
     if sum(_natural(column, measure) for column in columns) <= width - border(len(columns)):
         return Shown(_laid_out(columns, width - border(len(columns)), measure) or ())
@@ -131,16 +135,20 @@ def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown |
 
 
 def border(columns: int, *, is_open: bool = False) -> int:
-    """Return what a table of so many columns needs besides their widths: lines, and a space at each
-    side of a cell; open, two spaces between cells.
+    """Return the width of a table's borders, besides the widths of its columns.
+
+    There are lines, and a space at each side of a cell.  An open table has two spaces between
+    cells.
     """
     return 2 * (columns - 1) if is_open else 3 * columns + 1
 
 
 def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Iterator[str]:
-    """All rows as lines `heading: value`, with an empty line between two rows; where there is
-    nothing to say is no line.  A value that does not fit stands below its heading; nothing is
-    cut."""
+    """Yield all rows as lines `heading: value`, with an empty line between two rows.
+
+    A cell without a value has no line.  A value that does not fit is on the line below its heading.
+    Nothing is cut.
+    """
     for number, row in enumerate(zip(*(column.texts for column in columns), strict=True)):
         if number:
             yield ""
@@ -150,7 +158,7 @@ def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Ite
 
 
 def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
-    """Yield the text in lines of this width, broken at spaces only: a longer word is a line."""
+    """Yield the text in lines of this width, broken at spaces only.  A longer word is one line."""
     line: str | None = None
     for word in text.split(" "):
         longer = word if line is None else f"{line} {word}"
@@ -163,7 +171,10 @@ def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
 
 
 def shortened(name: str, width: int, measure: Measure) -> str:
-    """Return the name without its middle, no wider than this; its end is what tells names apart."""
+    """Return the name without its middle, no wider than `width`.
+
+    Most of the width goes to the end of the name, because similar names differ there.
+    """
     if measure(name) <= width:
         return name
     head = (width - 1) // 3
@@ -179,7 +190,7 @@ def shortened(name: str, width: int, measure: Measure) -> str:
 
 
 def _natural(column: Column, measure: Measure) -> int:
-    """Return all of it in one line."""
+    """Return the width of the heading and of the cells, each in one line."""
     return max(measure(column.heading), _widest(column.texts, measure))
 
 
@@ -197,7 +208,7 @@ def _least(column: Column, measure: Measure) -> int:
 
 
 def _wanted(column: Column, measure: Measure) -> int:
-    """Return the cells in one line; the heading may be wrapped."""
+    """Return the width of the cells, each in one line.  The heading may be wrapped."""
     return _widest((*column.heading.split(" "), *column.texts), measure)
 
 
@@ -206,7 +217,7 @@ def _widest(texts: Sequence[str] | Iterator[str], measure: Measure) -> int:
 
 
 def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
-    """Give the columns what is left of the room: the narrowest of those that want more, first."""
+    """Distribute the rest of the room among the columns that need more, the narrowest first."""
     for _ in range(room - sum(widths)):
         growing = [at for at, width in enumerate(widths) if width < wanted[at]]
         if not growing:
@@ -218,9 +229,7 @@ def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
 
 
 def _laid_out(columns: Sequence[Column], room: int, measure: Measure) -> tuple[Column, ...] | None:
-    """Return the columns with widths that need so much room together, or None if there is no
-    such.
-    """
+    """Return the columns with their widths in the room, or None if they do not fit."""
     widths = [_least(column, measure) for column in columns]
     if sum(widths) > room:
         return None

@@ -19,7 +19,7 @@ class FetchedRows:
 
     Attributes:
         records: the rows to print.
-        shown: the same rows; empty if they are streamed.
+        shown: the same rows.  Empty if they are streamed.
         hidden: the number of further rows, which are not printed.
     """
 

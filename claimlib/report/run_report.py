@@ -1,4 +1,4 @@
-"""The report on one run as tables for people and as a document for programs."""
+"""Report one run as tables for people and as a document for programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from claimlib.terminal import number_of
 from claimlib.times import format_duration_ms
 
 SCHEMA_VERSION = 1
-"""The version of the JSON document.  It rises when a field changes its meaning, or goes."""
+"""The version of the JSON document.  It rises when a field changes its meaning or is removed."""
 _WORDS = {
     Kind.CLAIMED: "claimed",
     Kind.FORCED: "made pending",
@@ -58,7 +58,7 @@ class Section:
     """Show one part of a report.
 
     Attributes:
-        table: the rows; its title is the heading.
+        table: the rows.  Its title is the heading.
         bars: the names of the columns that a plot shows as bars, one group of bars per row.
         links: per row the page that its first cell leads to, or None.  Empty if no row has one.
     """
@@ -75,7 +75,7 @@ def verdict(report: RunReport) -> str:
 
 
 def name_of(report: RunReport) -> str:
-    """Return what a report is about, as people name it."""
+    """Return the name of a report's run for people."""
     if report.is_dry_run:
         return f"Dry run of {report.run.command}, which changed nothing"
     return f"Run {report.run.run_seq} ({visible(report.run.key)})"
@@ -94,7 +94,7 @@ def _stalled(report: RunReport) -> str:
 
 
 def _changes(report: RunReport) -> Iterable[str]:
-    """Yield what the run did to entries; the first part names the entries."""
+    """Yield what the run did to entries.  The first part names the entries."""
     counts = report.run.counts
     if report.run.is_abandoned:
         yield "the run was abandoned: it did not do all that was requested"
@@ -119,7 +119,10 @@ def _changes(report: RunReport) -> Iterable[str]:
 
 
 def _number(report: RunReport, kind: Kind) -> int:
-    """Return the number of changes of a kind, as decided if the journal no longer has the rows."""
+    """Return the number of changes of a kind.
+
+    If the journal no longer has the rows, it is the number of decided changes.
+    """
     if not report.has_history:
         return report.run.counts.get(kind, 0)
     return report.totals[kind] or 0
@@ -152,7 +155,7 @@ _LABELS = {
 
 
 def _group_columns(report: RunReport) -> dict[str, str]:
-    """Return the columns of the worst groups: those that are known and say something."""
+    """Return the columns of the worst groups that have known values."""
     times = [time for time in TIMES if report.knows(time)]
     of_times = {
         f"{name}_{time}": f"{_LABELS[name]} {time}"
@@ -214,7 +217,7 @@ _STEPS = {
 
 
 def _commands(report: RunReport) -> dict[str, str]:
-    """Return by purpose the commands that continue from a report."""
+    """Return the commands that continue from a report, by purpose."""
     if report.is_dry_run:
         return {}
     where, seq = shlex.quote(report.where), report.run.run_seq
@@ -361,7 +364,7 @@ _OF_FINISHED_RUNS = ("run_seq", "run_id", "software_version")
 
 
 def document(report: RunReport) -> dict[str, object]:
-    """Return the report for programs: docs/reports.md explains each field."""
+    """Return the report for programs.  docs/reports.md explains each field."""
     run = run_document(report.run)
     if report.is_dry_run:
         run |= dict.fromkeys(_OF_FINISHED_RUNS)

@@ -1,6 +1,6 @@
-"""The report on one run as an event of OpenLineage: what the run read, and what it wrote.
+"""Report one run as an event of OpenLineage: what the run read, and what it wrote.
 
-Source: the OpenLineage specification; its client writes the facets of that specification.
+Source: the OpenLineage specification.  Its client writes the facets of that specification.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _servers(run: FinishedRun) -> Iterator[InputDataset]:
 
 
 def _place(where: str) -> tuple[str, str]:
-    """Return the namespace of a store's tables, and what their names begin with.
+    """Return the namespace of a store's tables, and the prefix of their names.
 
     Source: the naming conventions of the OpenLineage specification.
     """

@@ -1,4 +1,4 @@
-"""The report on one run as metrics for the textfile collector of Prometheus' node exporter.
+"""Report one run as metrics for the textfile collector of Prometheus' node exporter.
 
 The number of series does not depend on the number of groups, consumers or entries.
 """
@@ -44,7 +44,7 @@ class _Metrics(Collector):
         self._report = report
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics; those whose value is unknown are left out."""
+        """Yield the metrics that have a known value."""
         report, run = self._report, self._report.run
         if run.ended_ms is not None and not run.is_abandoned:
             yield _of_command(

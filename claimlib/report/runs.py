@@ -1,4 +1,4 @@
-"""What people and programs read of finished runs, and of the entries that one of them changed."""
+"""Report finished runs, and the entries that one of them changed, to people and to programs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
 
 
 def report_of_refused(finished: FinishedRun, rows: Relation, limit: int | None) -> Report:
-    """What one run refused and why: groups, or the requests of an XCLAIM or XACK."""
+    """Return what one run refused and why: groups, or the requests of an XCLAIM or XACK."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
     fetched = fetch_rows(refused, (*GROUP, "request_number"), limit, total)
@@ -202,7 +202,7 @@ LIST_NAMES = (
 
 
 def _run_record(run: FinishedRun) -> dict[str, object]:
-    """Return the document of a run, and what else the table shows."""
+    """Return the document of a run, with the other values that the table shows."""
     return {
         **run_document(run),
         "key": run.key,
@@ -219,7 +219,7 @@ def _run_row(run: FinishedRun) -> tuple[Cell, ...]:
 
 
 def report_of_run(finished: FinishedRun) -> Report:
-    """One run: its request, what it did, and how long each phase took."""
+    """Return one run: its request, what it did, and how long each phase took."""
     request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
         (f"request: {parameter_name(name)}", parameter_text(name, value), "")
@@ -270,8 +270,11 @@ def _abandoned(run: FinishedRun) -> Iterable[str]:
 
 
 def run_document(run: FinishedRun) -> dict[str, object]:
-    """A run for programs: times in ms.  The names in a map are sorted: a map of a table has no
-    order, and who reads it decides in which one its names come."""
+    """Return a run for programs, with times in ms.
+
+    The names in a map are sorted.  A map of a table has no order of its own, and each reader would
+    return another one.
+    """
     return {
         "run_seq": run.run_seq,
         "run_id": run.run_id,

@@ -1,4 +1,4 @@
-"""What people and programs read of a new store, and of a check."""
+"""Report a new store, an upgrade or a check to people and to programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def report_of_store(
     """Report a store that `init` has created or found.
 
     Args:
-        source: the source that it mirrors; None if unknown.
+        source: the source that it mirrors.  None if unknown.
         renamed: None if its source has the same name as before.
     """
     store = creation.store
@@ -66,7 +66,7 @@ def report_of_store(
 
 
 def _of_renaming(renamed: Renamed) -> Iterator[str]:
-    """Yield notes on a new name, and on how the user can see that it is the same server."""
+    """Yield notes on a new name of the source, and on how a user can check that server."""
     yield (
         f"the source is renamed from {renamed.before} to {renamed.now}: the history of the store"
         f" stays, and the next snapshot of {renamed.now} is accepted"
@@ -126,7 +126,7 @@ _DIFFERENCES = (
 
 
 def report_of_check(where: str, problems: Sequence[Problem]) -> Report:
-    """Return what a store lacks, the worst first."""
+    """Return the problems of a store, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
     remarks = number_of(len(problems) - refusing, "remark")
     refuse = number_of(refusing, "problem makes", "problems make")

@@ -1,7 +1,7 @@
-"""What people and programs read of an XAUTOCLAIM, and of a policy that is explained.
+"""Report an XAUTOCLAIM, and a policy that is explained, to people and to programs.
 
-Groups may be millions: a report shows the first `limit` rows, the worst first, and says how many it
-does not show; totals are of all.
+There may be millions of groups.  A report shows the first `limit` rows, the worst first, and the
+number of rows that it does not show.  The totals are those of all groups.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ def report_of_reply(
     place: str = "",
     unknown_to_server: Mapping[str, int] | None = None,
 ) -> Report:
-    """Return one row per (stream, consumer_group), refused ones first, then by what was done; and a
-    total.
+    """Return one row per (stream, consumer_group), and a total.
+
+    Refused groups come first.  The others are sorted by what was done.
 
     Args:
         limit: the most groups to show, or None for all.
         place, unknown_to_server: see `text.only_in_store`.
 
-    Runs the reply's `groups` once, or twice where there are more groups than are shown.
+    Computes the reply's `groups` once, or twice if there are more groups than are shown.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
@@ -103,7 +104,10 @@ COLUMNS = headings(
 
 
 def refusals(reply: Reply, limit: int = 10) -> list[str]:
-    """Return the refused groups and why, for stderr; the last line counts those beyond `limit`."""
+    """Return the refused groups and why, for stderr.
+
+    The last line has the number of those beyond `limit`.
+    """
     refused = reply.counts.get("refused", 0)
     if not refused:
         return []
@@ -124,8 +128,11 @@ _WORST_FIRST = (
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
-    """Sums, null where one of the rows does not say (a page, beside sweeps); and maxima, null
-    where not all was looked at."""
+    """Return the sums and maxima of rows, by name.
+
+    A sum is None if a row has no value, because it is a page beside sweeps.  A maximum is None if
+    not all entries of the groups were read.
+    """
     known = {
         name: [row[name] for row in rows if row[name] is not None] for name in (*_SUMMED, *MAXIMA)
     }
@@ -168,7 +175,7 @@ def _title(reply: Reply) -> str:
 
 
 def _further(reply: Reply) -> Iterable[str]:
-    """Yield how many groups have more entries after their page, and how to get the next page.
+    """Yield the number of groups with more entries after their page, and how to get the next page.
 
     A page without a cursor begins at the same id again, so the note asks for a cursor.
     """
@@ -189,7 +196,7 @@ def _further(reply: Reply) -> Iterable[str]:
 
 
 def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
-    """Return what else became of the decisions."""
+    """Yield notes on decisions that were not applied as usual, and on groups without a request."""
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: another writer changed the row first"
     if counts.get("spared"):
@@ -221,7 +228,7 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def report_of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return which request of a policy each group gets; first the groups that get none.
+    """Return the request of a policy that each group gets, first the groups that get none.
 
     Args:
         explained: see `commands.xautoclaim.explain`.

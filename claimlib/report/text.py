@@ -1,4 +1,4 @@
-"""The cells of a report: how names, durations, times and rows are shown."""
+"""Write the cells of a report: names, durations, times and rows."""
 
 from __future__ import annotations
 
@@ -15,27 +15,33 @@ from claimlib.times import format_instant_ms, round_duration_ms
 
 
 def visible(name: str | None) -> str | None:
-    """A name on a terminal: what would move its cursor is written out; an empty one can be seen."""
+    """Return a name for a terminal.
+
+    Characters that would move the cursor are written as escapes.  An empty name is `(empty)`.
+    """
     return None if name is None else one_line(name) or "(empty)"
 
 
 def duration(ms: int | None) -> str | None:
-    """Return a duration in two units, rounded down: JSON has the milliseconds."""
+    """Return a duration in two units, rounded down.  JSON has the milliseconds."""
     return None if ms is None else round_duration_ms(ms)
 
 
 def idle(ms: int | None) -> str | None:
-    """Return an idle time; an entry that was delivered after the instant of the report has none."""
+    """Return an idle time.  An entry that was delivered after the time of the report has none."""
     return "delivered later" if ms is not None and ms < 0 else duration(ms)
 
 
 def instant(ms: int | None) -> str | None:
-    """In UTC."""
+    """Return a time in UTC."""
     return None if ms is None else format_instant_ms(ms)
 
 
 def with_times(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with each of its times also as text in UTC: of `x_time_ms`, as `x_time`."""
+    """Return a row with each of its times also as text in UTC.
+
+    The text of `x_time_ms` is `x_time`.
+    """
     times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
     return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
 
@@ -46,22 +52,22 @@ def group_row(row: Mapping[str, Any], numbers: Iterable[str]) -> tuple[Cell, ...
 
 
 def groups_text(count: int) -> str:
-    """`1 group`, `2 groups`."""
+    """Return a number of groups, such as `1 group` or `2 groups`."""
     return number_of(count, "group")
 
 
 def entries_text(count: int) -> str:
-    """`1 entry`, `2 entries`."""
+    """Return a number of entries, such as `1 entry` or `2 entries`."""
     return number_of(count, "entry", "entries")
 
 
 def not_shown(
     count: int, singular: str, many: str | None = None, *, shown: int = 0
 ) -> Iterable[str]:
-    """Return a note, if a limit cut something off.
+    """Yield a note if a limit cut something off.
 
     Args:
-        shown: how many there are in the report.
+        shown: the number of those that are in the report.
     """
     if count > 0:
         number = number_of(count, f"more {singular}", f"more {many or singular + 's'}")
@@ -73,7 +79,7 @@ def not_shown(
 
 
 def counted(count: int, singular: str, many: str) -> Iterable[str]:
-    """Return a note, if there is something to count."""
+    """Yield a note if the count is not 0."""
     if count:
         yield number_of(count, singular, many)
 
@@ -94,12 +100,12 @@ def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def unowned(count: int) -> Iterable[str]:
-    """Return a note, if entries have no owner: no row of a consumer counts them."""
+    """Yield a note if entries have no owner, because no row of a consumer counts them."""
     yield from counted(count, "entry has no owner", "entries have no owner")
 
 
 def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
-    """Return a note, where an earlier call with the same run id had done the run."""
+    """Yield a note if an earlier call with the same run id had done the run."""
     if is_repeat:
         yield f"run {run_seq} was already done: nothing was changed"
 
@@ -107,12 +113,11 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
 def only_in_store(
     counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str
 ) -> Iterable[str]:
-    """Yield a note if runs have claimed or deleted entries in the store only, not on the mirrored
-    server.
+    """Yield a note if runs have claimed or deleted entries in the store only, not on the server.
 
     Args:
-        counts: `commands.server_view.only_in_store`; None if there is no server.
-        of_run: the counts of the run in whose report the note stands.
+        counts: `commands.server_view.only_in_store`.  None if the store mirrors no server.
+        of_run: the counts of the run to which the report belongs.
         place: where the store is.
         key: the run, as command:run_id.
     """
@@ -141,7 +146,10 @@ def only_in_store(
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON: the id as text only, fields' names and values as the tables spell names."""
+    """Return a row for JSON, with the id as text only.
+
+    Names and values of fields are spelled like the names in the tables.
+    """
     for half in ("id_ms", "id_seq"):
         del row[half]
     fields = row.get("fields")
@@ -151,10 +159,12 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def not_named(number: int, *, of_old_history: bool) -> list[str]:
-    """Return the line on refused groups or requests that are not named; empty if `number` is 0.
+    """Return the line on refused groups or requests that are not named.
+
+    It is missing if `number` is 0.
 
     Args:
-        of_old_history: their names were deleted by `maintain --keep-history`.
+        of_old_history: True if `maintain --keep-history` has deleted their names.
     """
     if not number:
         return []

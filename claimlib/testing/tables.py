@@ -1,7 +1,7 @@
-"""The state of streams and groups as rows of a store, and back again.
+"""Write the state of streams and groups as rows of a store, and read it back.
 
-What a test knows of a keyspace (`words.Keyspace`) it writes here, as a pipeline of one's own would
-write it; after a run it reads the tables back into the same values.
+A test writes a keyspace (`words.Keyspace`) with this module, as a user's own pipeline would write
+it.  After a run the test reads the tables back into the same values.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def write_keyspace(
     """Append a keyspace to a store that has none of its streams.
 
     Args:
-        snapshot_ms: the instant of all groups, or of each stream's groups; null: they have none.
-        proven: the id range over which the entries are complete, of all streams or of each; null:
-            there is no proof.
+        snapshot_ms: the snapshot time of all groups, or of each stream's groups.  None means that
+            they have none.
+        proven: the id range over which the entries are complete, of all streams or of each.  None
+            means that there is no proof.
 
     Raises:
-        StoreExistsError: the store has one of the streams; nothing was written.
+        StoreExistsError: the store has one of the streams.  Nothing was written.
     """
     _check_has_none_of(store, keyspace)
     rows: dict[str, list[tuple[object, ...]]] = defaultdict(list)
@@ -68,10 +69,9 @@ def write_keyspace(
 
 
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
-    """Return the groups of a store by stream and name, as `groups`, `pending` and `consumers` state
-    them.
+    """Return the groups of a store by stream and name, from `groups`, `pending` and `consumers`.
 
-    A group that only `pending` knows is not among them.  Small tables in a folder of this machine
+    A group that is only in `pending` is not among them.  Small tables in a folder of this machine
     are read without Spark.
     """
     pending, consumers = _by_group(store, "pending"), _by_group(store, "consumers")
@@ -92,8 +92,9 @@ def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
 def request_table(
     engine: Executor, requests: Mapping[tuple[bytes, bytes], AutoclaimRequest]
 ) -> Relation:
-    """Return the requests as the table that `commands.xautoclaim` takes: one row per (stream,
-    group).
+    """Return the requests as the table that `commands.xautoclaim` takes.
+
+    It has one row per (stream, group).
     """
     rows = [
         (
@@ -108,9 +109,10 @@ def request_table(
 
 
 def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
-    """Raise an error if the store has one of the streams: every run refuses two rows of a stream.
+    """Raise an error if the store has one of the streams.
 
-    A table at its first version is known to be empty, so it needs no query.
+    Every run refuses two rows of a stream.  A table at its first version is known to be empty, so
+    it needs no query.
     """
     if store.version("streams") == 0:
         return

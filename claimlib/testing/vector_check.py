@@ -1,4 +1,4 @@
-"""Recorded vectors against the reference and against the tables: each step both ways."""
+"""Check recorded vectors against the reference and against the tables, step by step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of some vector files; a step counts twice, once per way.
+    """Hold the result for some vector files.  A step counts twice, once per way.
 
     Attributes:
-        passed: steps that were answered as the server did.
-        failed: a text for each that was not.
-        not_covered: how many steps are of each command that is not there yet.
+        passed: the number of steps that were answered as by the server.
+        failed: a text for each step that was not.
+        not_covered: the number of steps of each command that the tables do not have yet.
     """
 
     passed: int
@@ -71,8 +71,11 @@ def _command(step: Step) -> str:
 
 
 def _by_tables(store: Store, recorded: Sequence[Step]) -> list[Answer]:
-    """Each step is a stream of its own with the state before it, in one store.  All steps of one
-    command that writes are one run; what only reads, reads the state before it."""
+    """Return the answers of the tables, one per step.
+
+    Each step is a stream of its own with the state before it, in one store.  All steps of a command
+    that writes are one run.  A command that only reads, reads the state before it.
+    """
     streams = {b"%d" % number: step for number, step in enumerate(recorded)}
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
@@ -108,8 +111,8 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
 def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """Return what one run of all XCLAIMs replied, by stream.
 
-    The server looks for the group before it looks at the arguments: where those are bad, the tables
-    are asked about the group alone, by an XCLAIM that changes nothing.
+    The server looks for the group before it looks at the arguments.  If the arguments are wrong,
+    the tables get an XCLAIM that changes nothing.  They refuse it if the group is unknown.
     """
     parsed = {stream: _or_error(words.parse_xclaim, step) for stream, step in streams.items()}
     numbers = _numbered(streams, words=6)
@@ -145,8 +148,8 @@ def _ruled(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
 def _ack(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
     """Return what one run of all XACKs replied, by stream.
 
-    A group that nobody knows is an error of the tables, which names all such; where a server knows
-    no group, it acknowledges nothing and looks at no id.
+    The tables refuse unknown groups with an error that names all of them.  If a server does not
+    know the group, it acknowledges nothing and looks at no id.
     """
     parsed = {stream: _or_error(words.parse_xack, step) for stream, step in streams.items()}
     acks = {
@@ -174,7 +177,7 @@ def _or_none(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, ...]:
 
 
 def _unknown_groups(store: Store, acks: Sequence[NamedAck]) -> set[Names]:
-    """Return the groups for whose sake the tables refuse some XACKs."""
+    """Return the groups that the tables do not have, so that they refuse XACKs."""
     try:
         xack(store, acks, dry_run=True)
     except RequestError as error:
@@ -190,7 +193,7 @@ def _or_error(parse: Callable[[Sequence[bytes]], T], step: Step) -> T | ReplyErr
 
 
 def _numbered(streams: Mapping[bytes, Step], words: int) -> dict[bytes, int]:
-    """Return the steps that have enough words for the server to look at their group, numbered."""
+    """Return numbers of the steps that have enough words for the server to look at their group."""
     named = [stream for stream, step in streams.items() if len(step.command) >= words]
     return {stream: number for number, stream in enumerate(named, start=1)}
 
@@ -200,14 +203,15 @@ def _names_of(step: Step, stream: bytes) -> Names:
 
 
 def _refused(reply: BulkReply | None) -> dict[int, str]:
-    """Return why requests are refused, by number."""
+    """Return the reasons of refused requests, by number."""
     refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
     return {row["request"]: row["reason"] for row in refused}
 
 
 def _as_said(message: str, step: Step, stream: bytes) -> str:
-    """Return what the tables say of a step's stream, with the name that the server knew it by: the
-    store has it under another one.
+    """Return the message of the tables about a step's stream, with the name that the server used.
+
+    The store has the stream under another name.
     """
     key = step.command[1] if len(step.command) > 1 else KEY
     ours, theirs = (f"No such key '{text_of(name)}'" for name in (_stream_of(key, stream), key))
@@ -215,7 +219,7 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
 
 
 def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
-    """Return what became of the ids of each request, in the request's order."""
+    """Return the results for the ids of each request, in the request's order."""
     ids: dict[int, list[Record]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
         ids[row["request"]].append(row)
@@ -226,7 +230,7 @@ def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
 
 
 def _read(at: Reading, stream: bytes, step: Step) -> Any:
-    """Return what an XPENDING replies."""
+    """Return the reply to an XPENDING."""
     key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
     names = (_stream_of(key, stream), group)
     try:
@@ -247,12 +251,18 @@ def _id(row: Any) -> str:
 
 
 def _stream_of(key: bytes, stream: bytes) -> bytes:
-    """A step's stream stands for `KEY`; other keys are not there."""
+    """Return the stream that a step's key names.
+
+    `KEY` names the step's stream.  Other keys name streams that do not exist.
+    """
     return stream if key == KEY else stream + b":" + key
 
 
 def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
-    """Return who is asked for what, with the step's stream for `KEY`; or the server's error."""
+    """Return the group and the request of a step, or the server's error.
+
+    The step's stream replaces `KEY`.
+    """
     try:
         key, group, request = words.parse_xautoclaim(step.command)
     except ReplyError as error:
@@ -264,7 +274,7 @@ def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | Reply
 
 @dataclass(frozen=True)
 class _Results:
-    """What a run replied, by group: fields by claimed id, deleted ids, cursors, refusals."""
+    """Hold what a run replied, by group: fields by claimed id, deleted ids, cursors, refusals."""
 
     claimed: Mapping[Names, Mapping[StreamId, Any]]
     deleted: Mapping[Names, list[StreamId]]
@@ -292,7 +302,7 @@ class _Results:
             for stream_id, fields in claimed.items()
         ]
         deleted = sorted(self.deleted.get(names, []))
-        # A sweep has no cursor of its own: it went on until 0-0.
+        # A sweep has no cursor of its own, because it continued until 0-0.
         cursor = str(END_OF_SCAN) if request.count is None else self.cursors.get(names)
         return [cursor, rows, list(map(str, deleted))]
 

@@ -1,9 +1,10 @@
-"""Recorded vectors: what a server answered, as values; and what the reference answers.
+"""Read recorded vectors: the answers of a server as values.  Compute those of the reference.
 
-A vector file is JSON: `{"server", "profile", "idle_rule", "vectors": [...]}`; a vector has `name`,
-`now_ms`, `before` (`last_generated_id`, `entries`, `groups`) and `steps`, each `command` (the
-words), `reply` and `after` (`groups`), on the state that the step before it left.  The stream's key
-is `s`; it never changes.  A reply is lists, texts, integers and null, an error `{"err": message}`.
+A vector file is JSON: `{"server", "profile", "idle_rule", "vectors": [...]}`.  A vector has `name`,
+`now_ms`, `before` (`last_generated_id`, `entries`, `groups`) and `steps`.  Each step has `command`
+(the words), `reply` and `after` (`groups`).  It begins with the state that the step before it left.
+The stream's key is `s`, and the stream never changes.  A reply consists of lists, texts, integers
+and null.  An error is `{"err": message}`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ KEY = b"s"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a vector, on the state that the step before it left.
+    """Hold one command of a vector, on the state that the step before it left.
 
-    `is_sweep`: the command was repeated with its cursor until that was 0-0; `reply` is all replies
-    as one.
+    Attributes:
+        is_sweep: True if the command was repeated with its cursor until that was 0-0.  `reply` is
+            then all replies as one.
     """
 
     vector: str
@@ -44,22 +46,23 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The step as people name it."""
+        """Return the name of the step for people."""
         return f"{self.vector} / {self.number}"
 
     @property
     def error(self) -> str | None:
-        """The server's error, if it replied one."""
+        """Return the server's error, or None if it replied none."""
         return self.reply["err"] if isinstance(self.reply, dict) else None
 
     @property
     def expected(self) -> Answer:
-        """What the server answered."""
+        """Return the answer of the server."""
         return Answer(self.reply, self.after[KEY].groups)
 
     def difference(self, answer: Answer) -> str | None:
-        """Return the command, where an answer to it is not the server's, and the stream before it,
-        or None if the answer is the server's.
+        """Return the command, and how an answer differs from the server's, or None if it does not.
+
+        The text also has the stream before the command.
         """
         lines = [
             f"  {what}:\n    expected {wanted}\n    found    {actual}"
@@ -75,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply as the vectors hold it, and the groups afterwards."""
+    """Hold a reply as the vectors have it, and the groups afterwards."""
 
     reply: Any
     groups: Mapping[bytes, Group]
@@ -88,7 +91,7 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
         idle_rule: instead of the file's.
 
     Raises:
-        ConfigError: the file is not there, or is not a vector file; the message names the place.
+        ConfigError: the file does not exist, or is not a vector file.  The message names the place.
     """
     recorded = read(file)
     rule = idle_rule or IdleRule(recorded.member("idle_rule").one_of(IdleRule))
@@ -98,9 +101,9 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
 
 
 def by_reference(step: Step) -> Answer:
-    """Reply and state after, as the reference gives them; an error leaves the state as it was.
+    """Return the reply and the state afterwards, as the reference computes them.
 
-    A sweep is one call with a COUNT that no PEL reaches.
+    An error leaves the state as it was.  A sweep is one call with a COUNT that no PEL reaches.
     """
     sweep = (b"COUNT", b"%d" % COUNT_MAX) if step.is_sweep else ()
     try:
@@ -144,7 +147,11 @@ def _command_of(recorded: Recorded) -> tuple[bytes, ...]:
 
 
 def _reply_of(recorded: Recorded) -> Any:
-    """Return a reply as it is, once it is seen to be one."""
+    """Check that a value is a reply, and return it unchanged.
+
+    Raises:
+        ConfigError: it is no reply.
+    """
     if isinstance(recorded.value, dict):
         recorded.member("err").text()
         return recorded.value
@@ -221,5 +228,5 @@ def as_text(reply: words.Reply) -> Any:
 
 
 def text_of(name: bytes) -> str:
-    """Return the text of the vectors for what a server said."""
+    """Return the text of the vectors for bytes of a server."""
     return name.decode("utf-8", "surrogateescape")
