@@ -292,8 +292,8 @@ def _key(query: Query) -> tuple[bytes, bytes]:
 
 
 def _href(name: str, query: Mapping[str, str | None]) -> str:
-    given = {key: value for key, value in query.items() if value is not None}
-    return f"{name}?{urlencode(given)}"
+    known = {key: value for key, value in query.items() if value is not None}
+    return f"{name}?{urlencode(known)}"
 
 
 def _links(report: Report, name: str, key: Sequence[str]) -> Iterable[str | None]:

@@ -444,7 +444,8 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
 ):
     for name in {package, *(of for of in sys.modules if of.startswith(f"{package}."))}:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, f"claimlib.report.run_report_{option}")
+    for module in ("page", f"run_report_{option}"):
+        monkeypatch.delitem(sys.modules, f"claimlib.report.{module}", raising=False)
     said = claimlib("report", swept, f"--{option}", tmp_path / "file")
     assert (said.code, said.out) == (2, "")
     assert f"{package} is not installed" in said.err

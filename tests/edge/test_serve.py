@@ -160,7 +160,7 @@ def test_a_dry_run_shows_what_other_settings_would_do(url):
         ("group", 400, "name a group"),
         ("entry?stream=orders", 400, "name an entry"),
         ("entry?stream=orders&id=x", 400, "x"),
-        ("dry-run?consumer=&min_idle=soon", 400, "soon"),
+        ("dry-run?consumer=c&min_idle=soon", 400, "soon"),
         ("run?run=99", 400, "99"),
         ("nothing", 404, "no such page"),
         ("../9/groups", 404, "no such page"),
