@@ -2,7 +2,7 @@
 # requirements.lock, and Java 17 where there is none.
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-all test-long test-environments cluster-demo zip jars bench lint lock setup clean \
-    test-airflow test-s3 test-connect test-mutations test-properties test-spark durations docs \
+    test-airflow test-browser test-s3 test-connect test-mutations test-properties test-spark durations docs \
     changes figures hooks release test-versions
 
 # Another environment's settings must not reach into this one.
@@ -40,7 +40,7 @@ test-quick: setup ## lint, types, all tests without Spark and a few with: some 9
 # Each target leaves a file when it has passed, so that `make test-all` goes on where it was stopped. It begins anew
 # once all have passed, or after `make clean`.
 PARTS := test test-properties test-mutations test-environments test-spark test-long test-connect test-s3 test-airflow \
-    test-versions docs release
+    test-browser test-versions docs release
 test-all: setup ## all test targets, one after the other; run again, it goes on with the first that has not passed
 	@mkdir -p build/test-all
 	@for part in $(PARTS); do \
@@ -96,6 +96,14 @@ S3 := .venv-s3
 test-s3: setup ## a store on an S3 API: init, snapshot, sweep, and storage that fails
 	$(call own_environment,requirements-s3.lock,$(S3))
 	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/s3/live_s3.py
+
+# And playwright with axe-core, for Debian's chromium. Its lock is written by
+#   echo axe-playwright-python | uv pip compile - --universal --python-version 3.11 --generate-hashes --no-header \
+#       --no-emit-index-url --output-file requirements-browser.lock
+BROWSER := .venv-browser
+test-browser: setup ## each page of `claimlib serve` and of the reports in Chromium: errors, access, pictures
+	$(call own_environment,requirements-browser.lock,$(BROWSER))
+	@$(USE) pytest -p no:randomly -p no:cacheprovider --durations=5 tests/browser/live_pages.py
 
 # And mutmut, with what the tests need besides. Its lock is written by
 #   printf '%s\n' hypothesis mutmut numpy pytest pytest-timeout | uv pip compile - \
@@ -165,6 +173,6 @@ setup: ## only set up .venv and Java; the other targets do it by themselves
 	@./.ci/setup.sh
 
 clean: ## remove .venv and everything that a run leaves behind in this folder
-	rm -rf $(VENV) $(AIRFLOW) $(DOCS) $(S3) $(TOOLS) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(AIRFLOW) $(DOCS) $(S3) $(BROWSER) $(TOOLS) build dist .coverage .smoke.log .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(MUTATIONS) mutants derby.log metastore_db spark-warehouse demo-store
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

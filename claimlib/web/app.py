@@ -49,8 +49,10 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
             return _answer(lambda: page_of(stores[number], dict(request.query_params)))
 
     pages = [Route("/", fleet_page), Route("/stores/{number:int}/{name}", store_page)]
+    # A browser asks for it by itself, and would report an error.
+    icon = Route("/favicon.ico", lambda _: Response(status_code=204))
     return Starlette(
-        routes=[Mount(f"/{token}", routes=pages)],
+        routes=[Mount(f"/{token}", routes=pages), icon],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))],
     )
 
