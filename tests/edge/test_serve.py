@@ -173,13 +173,12 @@ def test_what_is_not_there_is_named(url, page, status, text):
 
 
 def test_the_command_prints_the_address_and_ends_by_ctrl_c(stores):
-    process = started_claimlib("serve", *(served.name for served in stores), JAVA_HOME="/nowhere")
-    try:
+    words = ("serve", *(served.name for served in stores))
+    with started_claimlib(*words, JAVA_HOME="/nowhere") as process:
         address = process.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
         texts = Seen(get(address)[2]).texts
         assert {served.name for served in stores} <= set(texts)
-    finally:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
