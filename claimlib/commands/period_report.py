@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from claimlib.commands.preconditions import check_ms
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.plans import period_report as plan
+from claimlib.plans import snapshots
 from claimlib.plans.journal_rows import applied, of_kinds
 from claimlib.plans.keys import GROUP
 from claimlib.runs.maintenance import deleted_history, first_complete_run
@@ -35,7 +36,10 @@ class PeriodReport:
             `plans.period_report.worse_groups`.
         losing_consumers: one row per consumer, the most runs first: see
             `plans.period_report.losing_consumers`.
-        not_shown: the number of further `runs`, `worse_groups` and `losing_consumers`.
+        acknowledged: one row per group whose snapshots show that entries were acknowledged in the
+            period, the longest median time first: see `plans.snapshots.acknowledged`.
+        not_shown: the number of further `runs`, `worse_groups`, `losing_consumers` and groups of
+            `acknowledged`.
         complete_from_run: the first run whose journal rows all exist.  Earlier runs have only their
             counts.
     """
@@ -47,6 +51,7 @@ class PeriodReport:
     runs: Sequence[Record]
     worse_groups: Sequence[Record]
     losing_consumers: Sequence[Record]
+    acknowledged: Sequence[Record]
     not_shown: Mapping[str, int]
     complete_from_run: int
 
@@ -88,6 +93,8 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
         _first(worse, increase, *GROUP),
         _first(losing, f"runs{DESCENDING}", f"entries{DESCENDING}", *GROUP, "consumer"),
     )
+    acknowledged = _acknowledged(store, since_ms, end_ms).kept()
+    slowest = _first(acknowledged, f"median_ms{DESCENDING}", *GROUP)
     deleted = deleted_history(store)
     return PeriodReport(
         where=store.where,
@@ -97,12 +104,25 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
         runs=_with_counts(runs, by_run),
         worse_groups=worst,
         losing_consumers=losers,
+        acknowledged=slowest,
         not_shown={
             "runs": totals["runs"] - len(runs),
             "worse_groups": worse.count() - len(worst),
             "losing_consumers": losing.count() - len(losers),
+            "acknowledged": acknowledged.count() - len(slowest),
         },
         complete_from_run=first_complete_run(deleted),
+    )
+
+
+def _acknowledged(store: Store, since_ms: int, until_ms: int) -> Relation:
+    """Return `acknowledged` of the entries that readings of the period no longer have."""
+    journal = store.relation("journal")
+    read = snapshots.readings(journal, store.relation("runs"))
+    return snapshots.acknowledged(
+        store.relation("pel_snapshots"),
+        read.where(f"next_at_ms BETWEEN {since_ms:d}L AND {until_ms:d}L"),
+        snapshots.deletions(journal, store.relation("tombstones")),
     )
 
 

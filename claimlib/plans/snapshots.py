@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import applied, of_kinds
-from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most
+from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most, same_entry, without
 from claimlib.schema import Kind
 
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
@@ -30,7 +30,8 @@ def readings(journal: Relation, runs: Relation) -> Relation:
 
     Columns: `landing`, stream, consumer_group, run_seq, `landing_ms` (the time of the first group
     of that landing), `at_ms` (the time of this group), and of the group's next reading
-    `next_at_ms`, `next_last_delivered_ms` and `next_last_delivered_seq` (None if there is none).
+    `next_at_ms`, `next_landing`, `next_last_delivered_ms` and `next_last_delivered_seq`.  These are
+    None if there is no next reading.
     `next_is_replaced` is true if the group or its stream was removed or created again after this
     reading.  Groups whose time is unknown have no row.
     """
@@ -67,7 +68,7 @@ def readings(journal: Relation, runs: Relation) -> Relation:
         f"removed_by <= coalesce(lead(run_seq) {in_time}, removed_by)",
     )
     following = ", ".join(
-        f"lead({name}) {in_time} AS next_{name}" for name in ("at_ms", *_LAST_IDS)
+        f"lead({name}) {in_time} AS next_{name}" for name in ("at_ms", "landing", *_LAST_IDS)
     )
     return groups.sql(
         f"""
@@ -181,6 +182,44 @@ def claims(
             USING ({ENTRY_SQL})
         """,
         deleted=deleted,
+    )
+
+
+def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
+    """Return one row per group in which entries were acknowledged between two readings.
+
+    Columns: stream, consumer_group, `acknowledged` (the number of entries), `median_ms` and
+    `slowest_tenth_ms`.  These are the time from the last known delivery of an entry to the first
+    reading that no longer had it: half and nine tenths of the entries took so long, or less.  It is
+    at least the time until the acknowledgement, and exceeds it by at most the time between two
+    readings.
+
+    Args:
+        pel: rows of `pel_snapshots`.
+        read: rows of `readings`.  Only entries that their next readings lack are counted.
+        deleted: `deletions`.
+    """
+    was_delivered = id_at_most(
+        "pel.id_ms", "pel.id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
+    )
+    gone = pel.sql(
+        f"""
+        SELECT pel.stream, pel.consumer_group, pel.id_ms, pel.id_seq, next_landing,
+            try_subtract(next_at_ms, delivery_time_ms) AS pending_ms
+        FROM {{this}} AS pel JOIN {{read}} AS read ON pel.landing = read.landing
+            AND pel.stream = read.stream AND pel.consumer_group = read.consumer_group
+        WHERE NOT next_is_replaced AND {was_delivered}
+        """,
+        read=read,
+    )
+    left = gone.lacking(pel, f"s.next_landing = t.landing AND {same_entry('s', 't')}")
+    return without(left, deleted).sql(
+        f"""
+        SELECT {GROUP_SQL}, count(*) AS acknowledged,
+            percentile_disc(0.5) WITHIN GROUP (ORDER BY pending_ms) AS median_ms,
+            percentile_disc(0.9) WITHIN GROUP (ORDER BY pending_ms) AS slowest_tenth_ms
+        FROM {{this}} AS this GROUP BY {GROUP_SQL}
+        """
     )
 
 

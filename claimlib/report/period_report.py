@@ -11,7 +11,7 @@ from claimlib.plans.period_report import COUNTS
 from claimlib.report.headings import headings
 from claimlib.report.model import Cell, Report
 from claimlib.report.run_report import SCHEMA_VERSION, Section, table
-from claimlib.report.text import entries_text, groups_text, instant, visible
+from claimlib.report.text import duration, entries_text, groups_text, instant, visible
 from claimlib.terminal import number_of
 
 COLUMNS = headings("run_seq", "key", "ended_ms", "pending", *COUNTS, "claimed_again")
@@ -42,11 +42,15 @@ def report_of_period(report: PeriodReport) -> Report:
             "runs": report.runs,
             "worse_groups": report.worse_groups,
             "losing_consumers": report.losing_consumers,
+            "acknowledged": report.acknowledged,
             "not_shown": dict(report.not_shown),
             "complete_from_run": report.complete_from_run,
         },
         records=report.runs,
     )
+
+
+_ACKNOWLEDGED = ("median_ms", "slowest_tenth_ms")
 
 
 def verdict(report: PeriodReport) -> str:
@@ -86,6 +90,24 @@ def sections(report: PeriodReport) -> tuple[Section, ...]:
                 notes=_more(report, "losing_consumers", "consumer"),
             ),
             ("entries",),
+        ),
+        Section(
+            table(
+                "Time from the last delivery to the acknowledgement",
+                headings(*GROUP, "acknowledged", *_ACKNOWLEDGED),
+                (
+                    (
+                        *(visible(row[name]) for name in GROUP),
+                        row["acknowledged"],
+                        *(duration(row[name]) for name in _ACKNOWLEDGED),
+                    )
+                    for row in report.acknowledged
+                ),
+                notes=(
+                    *_more(report, "acknowledged", "group"),
+                    "as far as snapshots show it: until the first snapshot that lacks the entry",
+                ),
+            )
         ),
     )
     return tuple(part for part in parts if part.table.rows)

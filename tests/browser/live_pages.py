@@ -53,7 +53,7 @@ def addresses(empty_store, open_store, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(addresses):
+def observed(addresses):
     """What Chromium finds in each page, on a phone and on a desktop."""
     chromium = shutil.which("chromium")
     assert chromium is not None, "install Chromium: apt-get install chromium"
@@ -65,20 +65,20 @@ def found(addresses):
     return json.loads(done.stdout)
 
 
-def test_each_page_is_opened_in_each_view(found, addresses):
-    assert {(of["page"], of["view"]) for of in found} == {
+def test_each_page_is_opened_in_each_view(observed, addresses):
+    assert {(of["page"], of["view"]) for of in observed} == {
         (page, view) for page in addresses for view in ("phone", "desktop")
     }
     assert len(list(PICTURES.glob("*.png"))) == 2 * len(addresses)
 
 
-def test_no_page_has_an_error_loads_anything_or_scrolls_sideways(found):
-    for of in found:
+def test_no_page_has_an_error_loads_anything_or_scrolls_sideways(observed):
+    for of in observed:
         missing = of["page"] == "none"  # a page that does not exist is shown as an error
         assert len(of["console"]) == missing, of
         assert [url for url in of["requests"] if not url.endswith("/favicon.ico")] == [], of
         assert not of["wide"], of
 
 
-def test_axe_core_finds_nothing(found):
-    assert [of for of in found if of["violations"]] == []
+def test_axe_core_finds_nothing(observed):
+    assert [of for of in observed if of["violations"]] == []

@@ -21,7 +21,7 @@ VIEWS = {
 """By name, how a page is opened."""
 
 
-def findings(
+def observations(
     browser: Browser, addresses: Mapping[str, str], folder: Path
 ) -> Iterator[dict[str, Any]]:
     """Yield what each view finds in each page: `console`, `requests` of other addresses, `wide`
@@ -60,7 +60,7 @@ def findings(
 
 
 def main(chromium: str, addresses: str, folder: str) -> None:
-    """Print the findings.
+    """Print the observations.
 
     Args:
         chromium: the program.
@@ -69,9 +69,9 @@ def main(chromium: str, addresses: str, folder: str) -> None:
     """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        found = list(findings(browser, json.loads(addresses), Path(folder)))
+        observed = list(observations(browser, json.loads(addresses), Path(folder)))
         browser.close()
-    json.dump(found, sys.stdout)
+    json.dump(observed, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from claimlib.commands.advise import COUNTS, advise
+from claimlib.commands.period_report import period_report
 from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.demo.series import instants, keyspace_at, write_series
@@ -31,8 +33,10 @@ from claimlib.live.batches import (
 )
 from claimlib.local_rows import arrow_table
 from claimlib.plans.differences import Scope
+from claimlib.plans.keys import GROUP
 from claimlib.plans.snapshots import (
     OUTCOMES,
+    acknowledged,
     choices,
     choices_by_group,
     claims,
@@ -478,3 +482,40 @@ def test_the_advice_is_of_the_chosen_groups_and_of_the_chosen_time(sample):
 def test_advice_without_data_or_with_bad_values_is_refused(sample, options, text):
     with pytest.raises(RequestError, match=text):
         advise(sample, **options)
+
+
+# ------------------------------------------------------------------- acknowledgements
+
+
+def test_what_its_next_reading_lacks_was_acknowledged_and_took_until_then(pel, read, gone):
+    """Entries 1 and 3 left before the reading at 30 minutes; 7 was deleted, of 5 and 100 the
+    reason is unknown, and the others are still pending."""
+    (row,) = acknowledged(pel, read, gone).collect()
+    assert (row["consumer_group"], row["acknowledged"]) == ("g", 2)
+    assert (row["median_ms"], row["slowest_tenth_ms"]) == (30 * MINUTE, 30 * MINUTE)
+    nothing = acknowledged(pel, read.where("next_at_ms < 1800000"), gone)
+    assert nothing.collect() == []
+
+
+def test_of_the_sample_a_period_knows_how_long_acknowledged_entries_were_pending(sample):
+    last_seen: dict[tuple, PendingEntry] = {}
+    times = instants(NOW_MS)
+    took = defaultdict(list)
+    for at_ms in times:
+        now = {}
+        for key, stream in keyspace_at(NOW_MS, at_ms).items():
+            for entry in stream.groups[next(iter(stream.groups))].pending:
+                now[key, entry.id] = entry
+        for (key, _), entry in last_seen.items():
+            if (key, entry.id) not in now:
+                took[key.decode()].append(at_ms - entry.delivery_time_ms)
+        last_seen = now
+    report = period_report(sample, 0, NOW_MS)
+    assert {row["stream"]: row["acknowledged"] for row in report.acknowledged} == {
+        stream: len(of) for stream, of in took.items()
+    }
+    for row in report.acknowledged:
+        assert set(row) == {*GROUP, "acknowledged", "median_ms", "slowest_tenth_ms"}
+        of = sorted(took[row["stream"]])
+        for name, share in (("median_ms", 0.5), ("slowest_tenth_ms", 0.9)):
+            assert row[name] == of[math.ceil(share * len(of)) - 1], name

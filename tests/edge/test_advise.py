@@ -10,6 +10,7 @@ import pytest
 
 from claimlib.demo.series import write_series
 from tests.edge.processes import run_claimlib
+from tests.edge.test_run_report import fields_in, paths_in
 
 NOW_MS = 1_767_268_800_000
 
@@ -53,6 +54,11 @@ def test_programs_get_the_same_rows_as_document_and_as_csv(claimlib, series):
     assert [row["claimed"] for row in rows] == [str(row["claimed"]) for row in document["groups"]]
     (best,) = (row for row in rows if row["recommended"] == "true")
     assert (best["stream"], best["min_idle_ms"]) == ("orders", "7200000")
+
+
+def test_the_page_explains_each_field_of_the_document(claimlib, series):
+    document = json.loads(claimlib("advise", series, "--output", "json").out)
+    assert fields_in("## JSON", 2) == paths_in(document)
 
 
 def test_since_counts_from_now_and_a_store_without_snapshots_is_refused(claimlib, series):

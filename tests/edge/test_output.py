@@ -397,8 +397,8 @@ def of_run_report():
 def of_period_report():
     row = dict.fromkeys(period_report.COLUMNS, 1) | {"key": "xautoclaim:r"}
     totals = dict.fromkeys(("runs", *COUNTS, "claimed_again"), 1)
-    hidden = dict.fromkeys(("runs", "worse_groups", "losing_consumers"), 0)
-    report = PeriodReport("s", 0, 1, totals, [row], [], [], hidden, 1)
+    hidden = dict.fromkeys(("runs", "worse_groups", "losing_consumers", "acknowledged"), 0)
+    report = PeriodReport("s", 0, 1, totals, [row], [], [], [], hidden, 1)
     return period_report.report_of_period(report), "runs"
 
 

@@ -405,6 +405,9 @@ def test_the_page_explains_each_field_of_the_document_of_a_period(claimlib, swep
     assert fields_in("## JSON", 1) == paths_in(shown) | {
         f"worse_groups.{name}"
         for name in ("stream", "consumer_group", "pending_first", "pending_last", "sweeps")
+    } | {
+        f"acknowledged.{name}"
+        for name in ("stream", "consumer_group", "acknowledged", "median_ms", "slowest_tenth_ms")
     }
 
 
