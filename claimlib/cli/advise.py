@@ -7,7 +7,7 @@ from typing import Annotated
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
 from claimlib.cli.opening import opened_store
-from claimlib.cli.options import ScopeOptions, StoreArgument
+from claimlib.cli.options import Output, ScopeOptions, StoreArgument
 from claimlib.config.sections import Option
 from claimlib.times import parse_duration_ms
 
@@ -63,7 +63,9 @@ def advise(
     from claimlib.report.advise import COLUMNS, NAMES, report_of_advice, sections
     from claimlib.runs.rollforward import wall_ms
 
-    view = common.view(COLUMNS, NAMES)
+    view = common.view()
+    # A row of the table is a group, and a record is a value of a group.
+    view.check(COLUMNS, () if view.output is Output.TABLE else NAMES)
     values = [parse_duration_ms(text) for text in min_idle or ()]
     since_ms = 0 if since is None else max(wall_ms() - parse_duration_ms(since), 0)
     chosen = scope.scope()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -58,8 +59,9 @@ def serve(
                 " out",
                 option="port",
             ) from error
+        silent = replace(common, quiet=True, verbose=False)  # a spinner would never end
         served = [
-            ServedStore(where, opened.enter_context(opened_store(where, settings, common))[0])
+            ServedStore(where, opened.enter_context(opened_store(where, settings, silent))[0])
             for where in stores
         ]
         config = uvicorn.Config(

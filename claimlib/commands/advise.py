@@ -102,6 +102,7 @@ def advise(
     read = plan.readings(journal, store.relation("runs"))
     if since_ms or scope != EVERYTHING:
         read = read.where(f"at_ms >= {since_ms:d}L AND {scope.has_group()}")
+    read = read.kept()
     (series,) = read.sql(
         "SELECT count(DISTINCT landing) AS snapshots, min(at_ms) AS first_ms,"
         " max(at_ms) AS last_ms FROM {this} AS this"
@@ -156,7 +157,7 @@ def _advice(
     fitting = (
         row
         for row in choices
-        if row["claimed"] and row["acknowledged"] <= max_done_twice * row["claimed"]
+        if row["claimed"] and row["acknowledged"] / row["claimed"] <= max_done_twice
     )
     stream, consumer_group = key
     return GroupAdvice(stream, consumer_group, choices, next(fitting, None))

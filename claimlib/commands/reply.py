@@ -28,6 +28,7 @@ class RunReply:
         is_repeat: True if an earlier call with the same run id had done it.
         journal: returns the journal rows of the run of some kinds.
         near: returns the part of `entries` that has the payloads of given journal rows.
+        read: returns a table as the dry run has read it.  None if the reply is of a run.
     """
 
     ZEROS: ClassVar[Mapping[str, int]]
@@ -40,6 +41,7 @@ class RunReply:
     counts: Mapping[str, int]
     journal: Callable[..., Relation] = field(repr=False)
     near: Callable[[Relation], Relation] = field(repr=False)
+    read: Callable[[str], Relation] | None = field(default=None, repr=False)
 
     @classmethod
     def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
@@ -76,6 +78,7 @@ class RunReply:
             counts={**decision.counts, **{name: counted.get(name, 0) for name in cls.ZEROS}},
             journal=lambda *kinds: rows.where(of_kinds(*kinds)),
             near=lambda _: begun.relation("entries"),
+            read=begun.relation,
         )
 
     @cached_property

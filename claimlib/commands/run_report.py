@@ -162,12 +162,11 @@ def dry_run_report(
         >>> dry_run_report(store, xautoclaim(store, request, dry_run=True)).is_dry_run
         True
     """
-    if not reply.dry_run:
+    if reply.read is None:
         raise RequestError("the reply is of a finished run: use run_report")
-    begun, unfinished = pinned(store, ("pending", "groups", "runs"))
-    groups = begun.relation("groups")
+    groups = reply.read("groups")
     changes = reply.journal(*plan.CHANGES).kept()
-    before = idle_entries(begun.relation("pending"), groups, now_ms)
+    before = idle_entries(reply.read("pending"), groups, now_ms)
     readings = {plan.BEFORE: before, plan.AFTER: plan.after_decision(before, changes)}
     return _reported(
         store,
@@ -176,7 +175,7 @@ def dry_run_report(
         stalled_ms,
         undone_by=None,
         can_be_undone=False,
-        unfinished=tuple(row.key for row in unfinished),
+        unfinished=(),
         has_history=True,
         is_dry_run=True,
     )

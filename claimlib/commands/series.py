@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from claimlib.commands.preconditions import check_ms
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import Relation
+from claimlib.errors import RequestError
 from claimlib.plans import snapshots
 from claimlib.store.tables import Store
 
@@ -34,7 +36,11 @@ def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
 
     Args:
         min_idles_ms: the minimum idle times to compare.
+
+    Raises:
+        RequestError: there is no value, or a value is negative.
     """
+    _check(min_idles_ms)
     journal = store.relation("journal")
     read = snapshots.readings(journal, store.relation("runs"))
     deleted = snapshots.deletions(journal, store.relation("tombstones"))
@@ -51,5 +57,20 @@ def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation
     Args:
         claims: the rows of `claims_by_min_idle`.
         min_idles_ms: the minimum idle times, also those without a claim.
+
+    Raises:
+        RequestError: there is no value, or a value is negative.
     """
+    _check(min_idles_ms)
     return snapshots.choices(claims, min_idles_ms)
+
+
+def _check(min_idles_ms: Sequence[int]) -> None:
+    """Refuse minimum idle times that cannot be compared.
+
+    Raises:
+        RequestError: there is none, or one is negative or too large.
+    """
+    check_ms(**{f"min_idle_ms {value}": value for value in min_idles_ms})
+    if not min_idles_ms:
+        raise RequestError("name at least one minimum idle time", option="min_idle")

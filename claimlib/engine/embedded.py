@@ -62,6 +62,8 @@ _NUMBERS = count()
 _TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
 """The types of the columns of statements, by the keys of `EmbeddedEngine.types_of`."""
 _TYPES_MAX = 4096
+_VERSIONS_MAX = 256
+"""The number of versions of tables whose files are remembered."""
 _LACKS_A_FILE = "No files found that match the pattern"
 _IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")
 
@@ -365,6 +367,8 @@ class EmbeddedEngine:
         known = None if scan.version is None else self._files.get((scan.table, scan.version))
         if known is None:
             known = files_of(self._table_folder(scan.table), scan.version)
+            if len(self._files) >= _VERSIONS_MAX:
+                self._files.clear()
             self._files[scan.table, known.version] = known
         files = known if scan.partition is None else known.of_partition(*scan.partition)
         return files if scan.bounds is None else files.within(scan.bounds.by_bucket)

@@ -145,7 +145,7 @@ def claims(
         pel: rows of `pel_snapshots`.
         read: `readings`.
         deleted: `deletions`.
-        min_idles_ms: the values to compare, at least one.
+        min_idles_ms: the values to compare.
     """
     in_time = f"OVER (PARTITION BY {ENTRY_SQL} ORDER BY at_ms, run_seq ROWS BETWEEN UNBOUNDED"
     last = ", ".join(
@@ -216,8 +216,8 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
     return without(left, deleted).sql(
         f"""
         SELECT {GROUP_SQL}, count(*) AS acknowledged,
-            percentile_disc(0.5) WITHIN GROUP (ORDER BY pending_ms) AS median_ms,
-            percentile_disc(0.9) WITHIN GROUP (ORDER BY pending_ms) AS slowest_tenth_ms
+            {_percentile(0.5, "pending_ms")} AS median_ms,
+            {_percentile(0.9, "pending_ms")} AS slowest_tenth_ms
         FROM {{this}} AS this GROUP BY {GROUP_SQL}
         """
     )
@@ -259,12 +259,20 @@ def choices_by_group(claimed: Relation) -> Relation:
     return claimed.sql(f"SELECT {key}, {_COUNTS} FROM {{this}} AS this GROUP BY {sets}")
 
 
+def _percentile(share: float, value: str) -> str:
+    """Return SQL for the smallest value that is not smaller than a share of the values.
+
+    Spark's result is a DOUBLE, so it is cast.
+    """
+    return f"CAST(percentile_disc({share}) WITHIN GROUP (ORDER BY {value}) AS BIGINT)"
+
+
 _WAITED = "CASE WHEN outcome NOT IN ('acknowledged', 'deleted') THEN idle_ms END"
 _COUNTS = ", ".join(
     (
         "count(*) AS claimed",
         *(f"count_if(outcome = '{outcome}') AS {outcome}" for outcome in OUTCOMES),
-        f"percentile_disc(0.5) WITHIN GROUP (ORDER BY {_WAITED}) AS wait_ms",
+        f"{_percentile(0.5, _WAITED)} AS wait_ms",
     )
 )
 

@@ -12,6 +12,7 @@ from claimlib.report.model import Cell, Report
 from claimlib.report.run_report import SCHEMA_VERSION, Section, table
 from claimlib.report.text import duration, entries_text, instant, not_shown, visible
 from claimlib.terminal import number_of
+from claimlib.times import format_duration_ms
 
 _CHOICE = ("min_idle_ms", "claimed", "done_twice_share", *COUNTS[1:], "wait_ms")
 COLUMNS = headings(*GROUP, "recommended_min_idle_ms", *_CHOICE[1:])
@@ -57,18 +58,18 @@ def verdict(advice: Advice) -> str:
     least, chosen = advice.all_groups.choices[0], advice.all_groups.recommended
     seen = number_of(advice.snapshots, "snapshot")
     if not least["claimed"]:
-        return f"No entry was idle for longer than {duration(least['min_idle_ms'])} at {seen}"
+        return f"No entry was idle for longer than {_exact(least)} at {seen}"
     if chosen is None:
         return (
-            f"No min-idle is recommended for all groups together ({seen}): with each of these"
-            f" values, the work of more than {advice.max_done_twice:.0%} of the claimed entries"
-            " would have been done twice"
+            f"No min-idle is recommended for all groups together ({seen}): with each value that"
+            f" claims an entry, the work of more than {100 * advice.max_done_twice:g}% of the"
+            " claimed entries would have been done twice"
         )
     done = _share(chosen)
     waited = chosen["wait_ms"]
     wait = "" if waited is None else f". The others had waited for {duration(waited)} (median)"
     return (
-        f"min-idle {duration(chosen['min_idle_ms'])} is recommended for all groups together"
+        f"min-idle {_exact(chosen)} is recommended for all groups together"
         f" ({seen}): it would have claimed {entries_text(chosen['claimed'])}, and the work of"
         f" {chosen['acknowledged']:,} ({done}) would have been done twice{wait}"
     )
@@ -90,6 +91,11 @@ def sections(advice: Advice) -> tuple[Section, ...]:
     return tuple(part for part in parts if part.table.rows)
 
 
+def _exact(choice: Record) -> str:
+    """Return the minimum idle time as it can be typed."""
+    return format_duration_ms(choice["min_idle_ms"])
+
+
 def _share(choice: Record) -> str | None:
     """Return the share of claimed entries that their owners acknowledged afterwards."""
     return f"{choice['acknowledged'] / choice['claimed']:.0%}" if choice["claimed"] else None
@@ -99,7 +105,7 @@ def _choice_row(choice: Record | None, nothing: str | None = None) -> tuple[Cell
     if choice is None:
         return (nothing, *(None for _ in _CHOICE[1:]))
     return (
-        duration(choice["min_idle_ms"]),
+        _exact(choice),
         choice["claimed"],
         _share(choice),
         *(choice[name] for name in COUNTS[1:]),

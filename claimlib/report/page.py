@@ -6,7 +6,7 @@ The template escapes every text.  Characters that cannot be printed are shown as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
@@ -82,7 +82,16 @@ def render(page: Page) -> str:
         notes=[_short(note, 2 * _LONGEST) for note in page.notes],
         parts=[_part(section) for section in page.sections],
         links=page.links,
-        form=page.form,
+        form=None if page.form is None else _printable(page.form),
+    )
+
+
+def _printable(form: Form) -> Form:
+    """Return a form whose values have escapes, because a browser changes line breaks in values."""
+    return replace(
+        form,
+        fields=[replace(field, value=one_line(field.value)) for field in form.fields],
+        hidden=[(name, one_line(value)) for name, value in form.hidden],
     )
 
 

@@ -30,7 +30,7 @@ from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFiel
 from openlineage.client.serde import Serde
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport
 from openlineage.client.uuid import generate_static_uuid
-from requests import RequestException
+from requests import RequestException, Session
 
 from claimlib.commands.run_report import RunReport
 from claimlib.errors import LineageError, RequestError
@@ -98,8 +98,12 @@ def checked_url(url: str) -> str:
     Raises:
         RequestError: it is not http:// or https://, has no host, or contains a password.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
         raise RequestError(
             "--openlineage: give the URL of the server, as https://lineage.example:5000, or a file",
             option="openlineage",
@@ -123,9 +127,17 @@ def send(report: RunReport, url: str) -> None:
     Raises:
         LineageError: the server did not accept the event.
     """
-    key = os.environ.get("OPENLINEAGE_API_KEY")
-    config = HttpConfig(url)
-    config.retry = {**config.retry, "total": _RETRIES, "connect": _RETRIES, "read": _RETRIES}
+    key = os.environ.get("OPENLINEAGE_API_KEY", "")
+    if not key.isascii():
+        raise RequestError(
+            "OPENLINEAGE_API_KEY has characters that no key has: copy the key again",
+            option="openlineage",
+        )
+    session = Session()
+    session.max_redirects = 0  # a redirected POST becomes a GET without the event
+    config = HttpConfig(f"{url.rstrip('/')}/", session=session)
+    retries = {"total": _RETRIES, "connect": _RETRIES, "read": _RETRIES, "status_forcelist": []}
+    config.retry = {**config.retry, **retries}
     if key:
         config.auth = ApiKeyTokenProvider({"apiKey": key})
     transport = HttpTransport(config)
@@ -153,8 +165,8 @@ def _tags(run: FinishedRun) -> Iterator[TagsRunFacetFields]:
 def _servers(run: FinishedRun) -> Iterator[InputDataset]:
     """Yield the server that a snapshot has read."""
     if run.command == "snapshot" and run.source:
-        server, _, database = run.source.partition("/")
-        yield InputDataset(f"redis://{server}", database or "0")
+        server, _, database = run.source.rpartition("/")
+        yield InputDataset(f"redis://{server}", database)
 
 
 def _place(where: str) -> tuple[str, str]:

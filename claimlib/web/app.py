@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 
+from claimlib import terminal
 from claimlib.errors import ClaimlibError, RequestError
+from claimlib.process import translated
 from claimlib.report.page import Link, Page, render
 from claimlib.web.pages import PAGES, Query, ServedStore, fleet
 
@@ -38,17 +40,20 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
 
     def fleet_page(_: Request) -> Response:
         with one_at_a_time:
-            return _answer(lambda: fleet(stores))
+            return _answer(lambda: fleet(stores), "./")
 
     def store_page(request: Request) -> Response:
-        number, name = request.path_params["number"], request.path_params["name"]
-        if number >= len(stores) or name not in PAGES:
-            return _refused("There is no such page", 404)
-        page_of: Callable[[ServedStore, Query], Page] = PAGES[name]
+        served = by_number.get(request.path_params["number"])
+        page_of: Callable[[ServedStore, Query], Page] | None = PAGES.get(
+            request.path_params["name"]
+        )
+        if served is None or page_of is None:
+            return _refused("There is no such page", 404, "../../")
         with one_at_a_time:
-            return _answer(lambda: page_of(stores[number], dict(request.query_params)))
+            return _answer(lambda: page_of(served, dict(request.query_params)), "groups")
 
-    pages = [Route("/", fleet_page), Route("/stores/{number:int}/{name}", store_page)]
+    by_number = {str(number): served for number, served in enumerate(stores)}
+    pages = [Route("/", fleet_page), Route("/stores/{number}/{name}", store_page)]
     # A browser asks for it by itself, and would report an error.
     icon = Route("/favicon.ico", lambda _: Response(status_code=204))
     return Starlette(
@@ -57,16 +62,23 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
     )
 
 
-def _answer(page_of: Callable[[], Page]) -> Response:
+def _answer(page_of: Callable[[], Page], back: str) -> Response:
+    """Return a page, or the error that its function raises.
+
+    Args:
+        back: where the page of an error leads to.
+    """
     try:
         page = page_of()
-    except RequestError as error:
-        return _refused(str(error), 400)
-    except ClaimlibError as error:
-        return _refused(str(error), 503)
+    except Exception as error:  # noqa: BLE001 - each page answers, and the server goes on
+        known = translated(error)
+        if not isinstance(known, ClaimlibError):
+            terminal.say(f"{type(error).__name__}: {error}")
+            return _refused("This page cannot be shown: the server has printed why", 500, back)
+        return _refused(str(known), 400 if isinstance(known, RequestError) else 503, back)
     return HTMLResponse(render(page), headers=_HEADERS)
 
 
-def _refused(text: str, status: int) -> Response:
-    page = Page("claimlib", text, links=[Link("Back to the groups", "groups")])
+def _refused(text: str, status: int, back: str) -> Response:
+    page = Page("claimlib", text, links=[Link("Back", back)])
     return HTMLResponse(render(page), status, headers=_HEADERS)

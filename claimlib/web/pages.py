@@ -25,9 +25,10 @@ from claimlib.commands.xpending import (
     refuse_unknown,
 )
 from claimlib.engine.relation import DESCENDING
-from claimlib.errors import RequestError
+from claimlib.errors import ClaimlibError, RequestError
 from claimlib.plans.differences import EVERYTHING
 from claimlib.plans.keys import GROUP, ID_ORDER
+from claimlib.process import translated
 from claimlib.report.advise import report_of_advice
 from claimlib.report.advise import sections as sections_of_advice
 from claimlib.report.entry import report_of_entry
@@ -49,6 +50,8 @@ from claimlib.times import parse_duration_ms
 MOST_ROWS = 100
 """The largest number of rows of one table on a page."""
 STALLED_MS = 15 * 60_000
+_LONGEST_HREF = 8_000
+"""Characters.  The server refuses the head of a request with 16 KiB."""
 _PARTS = {
     "groups": "Groups",
     "entries": "Longest idle entries",
@@ -73,9 +76,12 @@ class ServedStore:
     store: Store
 
 
+_FLEET = ("store", "groups", "pending", "stalled", "oldest_idle_ms", "unfinished")
+
+
 def fleet(stores: Sequence[ServedStore]) -> Page:
     """Return the page with one row per store."""
-    columns = headings("store", "groups", "pending", "stalled", "oldest_idle_ms", "unfinished")
+    columns = headings(*_FLEET)
     rows = [_fleet_row(served) for served in stores]
     table = Report("Stores", columns, tuple(rows), (), {}, [])
     links = tuple(f"stores/{number}/groups" for number in range(len(stores)))
@@ -85,12 +91,18 @@ def fleet(stores: Sequence[ServedStore]) -> Page:
 
 
 def _fleet_row(served: ServedStore) -> tuple[str | int | None, ...]:
-    at = read_store(served.store)
-    groups = pending_overview(at, stalled_ms=STALLED_MS)
-    (totals,) = groups.select(
-        *("count(*) AS groups", "coalesce(sum(pending), 0L) AS pending"),
-        *("coalesce(sum(stalled), 0L) AS stalled", "max(oldest_idle_ms) AS oldest_idle_ms"),
-    ).collect()
+    try:
+        at = read_store(served.store)
+        groups = pending_overview(at, stalled_ms=STALLED_MS)
+        (totals,) = groups.select(
+            *("count(*) AS groups", "coalesce(sum(pending), 0L) AS pending"),
+            "CASE WHEN count(*) = 0 THEN 0L ELSE sum(stalled) END AS stalled",
+            "max(oldest_idle_ms) AS oldest_idle_ms",
+        ).collect()
+    except Exception as error:  # noqa: BLE001 - the other stores are shown all the same
+        known = translated(error)
+        why = str(known) if isinstance(known, ClaimlibError) else f"unexpected error: {error!r}"
+        return (f"{visible(served.name)}: {why}", *(None for _ in _FLEET[1:]))
     numbers = (totals[name] for name in ("groups", "pending", "stalled"))
     return (
         visible(served.name),
@@ -114,11 +126,12 @@ def group(served: ServedStore, query: Query) -> Page:
     """Return the page of one group: its owners, and its entries, the longest idle first.
 
     Args:
-        query: `stream` and `group`.  `consumer` and `min_idle` choose entries.
+        query: `stream` and `group`.  `owner`, `consumer` and `min_idle` choose entries.  An empty
+            consumer means all, an empty owner is a name.
     """
     key = _key(query)
     at = read_store(served.store)
-    consumer = query.get("consumer") or None
+    consumer = query.get("owner", query.get("consumer") or None)
     owner = None if consumer is None else unspell_shown(consumer)
     refuse_unknown(at, EVERYTHING, key, owner)
     wanted = PendingRange(
@@ -135,7 +148,7 @@ def group(served: ServedStore, query: Query) -> Page:
     )
     entries = report_of_entries(served.name, matching, MOST_ROWS)
     names = {"stream": query["stream"], "group": query["group"]}
-    of_owner = [_href("group", {**names, "consumer": row["consumer"]}) for row in owners.records]
+    of_owner = [_href("group", {**names, "owner": row["consumer"]}) for row in owners.records]
     return Page(
         f"{visible(query['stream'])} / {visible(query['group'])}",
         owners.title,
@@ -143,14 +156,14 @@ def group(served: ServedStore, query: Query) -> Page:
         form=Form(
             "group",
             [
-                Field("consumer", "Consumer", query.get("consumer", "")),
+                Field("consumer", "Consumer", consumer or ""),
                 Field("min_idle", "Idle for at least, as 15m", query.get("min_idle", "")),
             ],
             "Choose entries",
             tuple(names.items()),
         ),
         sections=[
-            Section(replace(owners, title="Owners"), ("pending",), tuple(of_owner)),
+            Section(_cut(owners, "Owners"), ("pending",), tuple(of_owner)),
             Section(
                 _shown(_without_group(entries), "Entries, the longest idle first"),
                 (),
@@ -174,7 +187,7 @@ def entry(served: ServedStore, query: Query) -> Page:
     Args:
         query: `stream`, `id`, and `group`, which may be missing.
     """
-    if not query.get("stream") or not query.get("id"):
+    if "stream" not in query or "id" not in query:
         raise RequestError("name an entry: stream and id")
     stream, group_name = query["stream"], query.get("group")
     history = entry_history(
@@ -242,11 +255,11 @@ def dry_run(served: ServedStore, query: Query) -> Page:
     Args:
         query: `consumer` and `min_idle`.  Without them, the page has only the form.
     """
-    consumer, min_idle = query.get("consumer", ""), query.get("min_idle", "")
+    consumer, min_idle = query.get("consumer") or "reclaimer", query.get("min_idle", "")
     form = Form(
         "dry-run",
         [
-            Field("consumer", "New owner", consumer or "reclaimer"),
+            Field("consumer", "New owner", consumer),
             Field("min_idle", "Idle for longer than", min_idle or "15m"),
         ],
         "Show what would be done",
@@ -255,9 +268,8 @@ def dry_run(served: ServedStore, query: Query) -> Page:
     if min_idle:
         name = unspell_shown(consumer)
         request = SweepRequest(AutoclaimRequest(name, parse_duration_ms(min_idle)))
-        now_ms = wall_ms()
-        reply = xautoclaim(served.store, request, now_ms=now_ms, dry_run=True)
-        page = page_of_run(dry_run_report(served.store, reply, now_ms=now_ms))
+        reply = xautoclaim(served.store, request, dry_run=True)
+        page = page_of_run(dry_run_report(served.store, reply))
     return replace(page, form=form, links=_navigation("dry-run"))
 
 
@@ -291,9 +303,11 @@ def _key(query: Query) -> tuple[bytes, bytes]:
     return unspell_shown(query["stream"]), unspell_shown(query["group"])
 
 
-def _href(name: str, query: Mapping[str, str | None]) -> str:
+def _href(name: str, query: Mapping[str, str | None]) -> str | None:
+    """Return a link, or None if a name is so long that no server takes the address."""
     known = {key: value for key, value in query.items() if value is not None}
-    return f"{name}?{urlencode(known)}"
+    href = f"{name}?{urlencode(known)}"
+    return href if len(href) <= _LONGEST_HREF else None
 
 
 def _links(report: Report, name: str, key: Sequence[str]) -> Iterable[str | None]:
@@ -316,9 +330,16 @@ def _entry_links(report: Report) -> tuple[str | None, ...]:
 
 def _shown(report: Report, title: str) -> Report:
     """Return a report under another title, and without the options that show more rows."""
-    rows = len(report.rows)
+    rows = sum(1 for _ in islice(report.records, len(report.rows)))  # without the totals
     cut_off = (f"only the first {rows} rows are shown",) if report.cut_off else ()
     return replace(report, title=title, cut_off=cut_off)
+
+
+def _cut(report: Report, title: str) -> Report:
+    """Return the first rows of a report under another title."""
+    hidden = len(report.rows) - MOST_ROWS
+    rest = (f"only the first {MOST_ROWS} rows are shown",) if hidden > 0 else ()
+    return replace(report, title=title, rows=report.rows[:MOST_ROWS], cut_off=rest)
 
 
 def _without_group(report: Report) -> Report:

@@ -17,6 +17,7 @@ from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.demo.series import instants, keyspace_at, write_series
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
+from claimlib.engine.spark import frame_of
 from claimlib.errors import RequestError
 from claimlib.live.batches import (
     Batch,
@@ -343,20 +344,22 @@ def test_the_sample_series_is_what_snapshots_of_the_same_groups_leave(sample, st
 
 def test_spark_computes_the_same_rows(sample, sample_folder, spark):
     values = [15 * MINUTE, 90 * MINUTE]
-    rows = []
-    for store in (sample, Store.open(spark, str(sample_folder))):
+
+    def relations(store):
         claimed = claims_by_min_idle(store, values)
-        rows.append(
-            [
-                sorted(map(repr, relation.collect()))
-                for relation in (
-                    *(claimed, choices_by_group(claimed)),
-                    *(compare_min_idles(claimed, values), pending_over_time(store)),
-                )
-            ]
-        )
-    assert rows[0] == rows[1]
-    assert all(rows[0])
+        tables = map(store.relation, ("journal", "runs", "tombstones"))
+        journal, runs, tombstones = tables
+        gone = deletions(journal, tombstones)
+        left = acknowledged(store.relation("pel_snapshots"), readings(journal, runs), gone)
+        compared = compare_min_idles(claimed, values)
+        return claimed, choices_by_group(claimed), compared, pending_over_time(store), left
+
+    opened = Store.open(spark, str(sample_folder))
+    for embedded, by_spark in zip(relations(sample), relations(opened), strict=True):
+        # What the engine of the session would compute itself, it leaves to DuckDB in a folder.
+        rows = [row.asDict(recursive=True) for row in frame_of(by_spark).collect()]
+        assert sorted(map(repr, rows)) == sorted(map(repr, embedded.collect()))
+        assert rows
 
 
 def chosen_by_hand(min_idle_ms: int) -> Counter[str]:
@@ -519,3 +522,9 @@ def test_of_the_sample_a_period_knows_how_long_acknowledged_entries_were_pending
         of = sorted(took[row["stream"]])
         for name, share in (("median_ms", 0.5), ("slowest_tenth_ms", 0.9)):
             assert row[name] == of[math.ceil(share * len(of)) - 1], name
+
+
+def test_values_that_cannot_be_compared_are_refused(sample):
+    for values, text in (([], "at least one"), ([-1], "must be between 0")):
+        with pytest.raises(RequestError, match=text):
+            claims_by_min_idle(sample, values)

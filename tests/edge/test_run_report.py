@@ -538,6 +538,8 @@ class _Api(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.received.append((self.path, self.headers["Authorization"], json.loads(body)))
         self.send_response(self.server.answer)
+        if self.server.answer == 302:
+            self.send_header("Location", "/login")
         self.end_headers()
 
     def log_message(self, *_):
@@ -565,11 +567,12 @@ def test_an_event_is_sent_with_the_key_of_the_environment(claimlib, swept, api, 
     assert (path, key) == ("/api/v1/lineage", "Bearer s3cret")
     assert event["job"]["name"].endswith("/xautoclaim")
 
-    api.answer = 401
-    said = claimlib("report", swept, "--openlineage", url)
-    assert said.code == 75
-    assert f"{url} answered 401" in said.err
-    assert "s3cret" not in said.err
+    for answer in (401, 503, 302):
+        api.answer = answer
+        said = claimlib("report", swept, "--openlineage", url)
+        assert said.code == 75
+        assert f"{url} answered {answer}" in said.err
+        assert "s3cret" not in said.err
 
 
 def test_a_lineage_server_that_does_not_answer_is_an_error(claimlib, swept):
@@ -587,6 +590,8 @@ def test_a_lineage_server_that_does_not_answer_is_an_error(claimlib, swept):
         ("https://me:pw@lineage.example", "OPENLINEAGE_API_KEY"),
         ("ftp://lineage.example", "as https://lineage.example:5000, or a file"),
         ("nowhere/event.json", "name a file in an existing folder"),
+        ("http://[::1", "give the URL of the server"),
+        ("http://lineage.example:port", "give the URL of the server"),
     ],
 )
 def test_a_target_of_events_that_cannot_be_used_is_refused(claimlib, swept, target, why):

@@ -9,7 +9,7 @@ import socket
 from html.parser import HTMLParser
 from threading import Thread
 from urllib.error import HTTPError
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -19,10 +19,11 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import pending_entries, read_store
 from claimlib.demo.series import write_series
 from claimlib.report.text import visible
+from claimlib.semantics.model import AutoclaimRequest
 from claimlib.semantics.names import spell
 from claimlib.testing.tables import write_keyspace
 from claimlib.web.app import app_of
-from claimlib.web.pages import PAGES, ServedStore
+from claimlib.web.pages import PAGES, ServedStore, fleet
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.processes import run_claimlib, started_claimlib
 from tests.edge.test_run_report import HOSTILE
@@ -36,6 +37,7 @@ class Seen(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.links, self.tags, self.loaded, self.texts = [], [], [], []
+        self.verdict, self.form, self.values, self.in_verdict = "", None, {}, False
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -43,10 +45,18 @@ class Seen(HTMLParser):
         self.tags.append(tag)
         if tag == "a":
             self.links.append(of["href"])
+        if tag == "form":
+            self.form = of["action"]
+        if tag == "input":
+            # As a browser does it with the value of a field.
+            self.values[of["name"]] = of["value"].replace("\x00", "").replace("\n", "")
+        self.in_verdict = of.get("class") == "verdict"
         self.loaded += [of[name] for name in ("src", "data", "action") if name in of]
 
     def handle_data(self, data):
         self.texts.append(data.strip())
+        if self.in_verdict:
+            self.verdict += data
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +67,7 @@ def stores(empty_store, open_store, tmp_path_factory):
         open_store(shutil.copytree(empty_store, folder / name)) for name in ("series", "hostile")
     )
     write_series(series, NOW_MS)
-    write_keyspace(hostile, keyspace(*HOSTILE[:6]), NOW_MS)
+    write_keyspace(hostile, keyspace(*HOSTILE), NOW_MS)
     xautoclaim(hostile, SweepRequest(REQUEST), run_id="r")
     return [ServedStore(store.where, store) for store in (series, hostile)]
 
@@ -67,6 +77,7 @@ def url(stores):
     """The address of the pages of both stores."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()  # a request waits until the server takes it
         server = uvicorn.Server(uvicorn.Config(app_of(stores, TOKEN), log_level="warning"))
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -106,9 +117,11 @@ def test_each_link_of_each_page_leads_to_a_page_and_nothing_is_written(url, stor
             target = urljoin(address, link)
             assert target.startswith(url), link
             waiting.append(target)
+        if page.form is not None:
+            waiting.append(f"{urljoin(address, page.form)}?{urlencode(page.values)}")
     assert all(per_page.values()), per_page
     shown = {text for page in seen.values() for text in page.texts}
-    assert {visible(spell(name)) for name in HOSTILE[:6]} <= shown
+    assert {visible(spell(name)) for name in HOSTILE[:7]} <= shown
     assert [served.store.pin().versions for served in stores] == before
 
 
@@ -145,31 +158,49 @@ def test_a_group_shows_its_owners_and_its_entries_the_longest_idle_first(url, st
         assert sum(cell in ids for cell in Seen(own).texts) == len(of_owner)
 
 
-def test_a_dry_run_shows_what_other_settings_would_do(url):
+def test_a_dry_run_shows_what_other_settings_would_do(url, stores):
     form = get(f"{url}stores/1/dry-run")[2]
     assert "A dry run changes nothing" in form
-    text = get(f"{url}stores/1/dry-run?consumer=c&min_idle=0s")[2]
-    assert "Dry run of xautoclaim, which changed nothing: " in text
-    assert 'value="0s"' in text
+    text = get(f"{url}stores/1/dry-run?consumer=c&min_idle=15m")[2]
+    request = SweepRequest(AutoclaimRequest(b"c", 900_000))
+    counts = xautoclaim(stores[1].store, request, dry_run=True).counts
+    verdict = Seen(text).verdict
+    assert verdict.startswith("Dry run of xautoclaim, which changed nothing: ")
+    assert f"{counts['claimed']:,} entries claimed, {counts['deleted']:,} deleted" in verdict
+    assert 'value="15m"' in text
+
+
+def test_a_store_that_cannot_be_read_is_named_and_the_others_are_shown(
+    stores, tmp_path, open_store
+):
+    where = shutil.copytree(stores[0].name, tmp_path / "damaged")
+    damaged = ServedStore(str(where), open_store(where))
+    shutil.rmtree(where / "pending")
+    (section,) = fleet([damaged, stores[0]]).sections
+    broken, whole = section.table.rows
+    assert broken[0].startswith(f"{where}: ")
+    assert broken[1] is None
+    assert (whole[0], whole[1]) == (stores[0].name, 2)
 
 
 @pytest.mark.parametrize(
     ("page", "status", "text"),
     [
-        ("group?stream=orders&group=none", 400, "none"),
+        ("group?stream=orders&group=none", 400, "consumer group 'none'"),
         ("group", 400, "name a group"),
         ("entry?stream=orders", 400, "name an entry"),
-        ("entry?stream=orders&id=x", 400, "x"),
-        ("dry-run?consumer=c&min_idle=soon", 400, "soon"),
-        ("run?run=99", 400, "99"),
+        ("entry?stream=orders&id=x", 400, "'x'"),
+        ("dry-run?consumer=c&min_idle=soon", 400, "'soon'"),
+        ("run?run=99", 400, "no finished run 99"),
         ("nothing", 404, "no such page"),
         ("../9/groups", 404, "no such page"),
+        (f"../{'9' * 5000}/groups", 404, "no such page"),
     ],
 )
 def test_what_is_not_there_is_named(url, page, status, text):
     answer = get(urljoin(f"{url}stores/0/", page))
     assert answer[0] == status
-    assert text in answer[2]
+    assert text in Seen(answer[2]).verdict
 
 
 def test_the_command_prints_the_address_and_ends_by_ctrl_c(stores):
