@@ -143,8 +143,8 @@ else:
 # MAGIC %md
 # MAGIC ## One value per group
 # MAGIC
-# MAGIC `advise` recommends for each group the smallest value with which at most 10 % of the claimed entries would
-# MAGIC have been done twice, as `claimlib advise` does.
+# MAGIC `advise` recommends for each group the smallest value with which at most 10 % of the claimed
+# MAGIC entries would have been done twice, as `claimlib advise` does.
 
 # COMMAND ----------
 
@@ -165,7 +165,8 @@ for group in advise(store, min_idles_ms).groups if table["claimed"].any() else (
 # COMMAND ----------
 
 at = min(min_idles_ms, key=lambda ms: abs(ms - 15 * 60_000))
-by_owner = frame_of(claimed).where(F.col("min_idle_ms") == at).groupBy("stream", "from_consumer").agg(
+of_value = frame_of(claimed).where(F.col("min_idle_ms") == at)
+by_owner = of_value.groupBy("stream", "from_consumer").agg(
     F.count("*").alias("claimed"), F.count_if(F.col("outcome") == "acknowledged").alias("done_twice")
 )
 print("min-idle", format_duration_ms(at))
