@@ -74,6 +74,7 @@ _EXTRAS = {
     "pydantic_settings": "spark",
     "pyspark": "spark",
     "redis": "redis",
+    "requests": "lineage",
     "rich": "cli",
     "starlette": "serve",
     "typer": "cli",

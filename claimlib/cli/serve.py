@@ -37,15 +37,16 @@ def serve(
 ) -> None:
     """Show stores in a browser on this machine, until Ctrl-C.
 
-    Prints the address of the page. It begins with a token that is new each time: whoever has the
-    address can read the stores. The server listens on 127.0.0.1 only. The pages show stores and
-    groups, pending entries by age and owner, the history of an entry, runs and their reports, and
-    what a dry run would do. Changes nothing.
+    Prints the address of the page. The address begins with a token, which is new each time. Any
+    user of this machine who has the address can read the stores. The server listens on 127.0.0.1.
+
+    The pages show stores and groups, pending entries by age and owner, the history of an entry,
+    runs and their reports, and what a dry run would do. Changes nothing.
     """
     import uvicorn
 
     from claimlib.web.app import HOSTS, app_of
-    from claimlib.web.pages import ServedStore
+    from claimlib.web.views import ServedStore
 
     settings, token = common.settings(), secrets.token_urlsafe(24)
     with ExitStack() as opened, socket.socket() as listening:

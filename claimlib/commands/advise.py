@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from claimlib.commands.preconditions import check_ms
+from claimlib.commands.series import check_min_idles, series_of
 from claimlib.commands.xpending import TABLES, read_store, refuse_unknown
 from claimlib.engine.relation import DESCENDING, Record
 from claimlib.errors import RequestError
@@ -90,31 +91,30 @@ def advise(
             group matches the scope, or the store has no snapshot of such a group.
     """
     values = sorted(set(min_idles_ms))
-    check_ms(since_ms=since_ms, **{f"min_idle_ms {value}": value for value in values})
-    if not values:
-        raise RequestError("name at least one minimum idle time", option="min_idle")
+    check_min_idles(values)
+    check_ms(since_ms=since_ms)
     if not 0 <= max_done_twice <= 1:
         raise RequestError(
             f"--max-done-twice {max_done_twice:g}: give a share from 0 to 1, as 0.1",
             option="max_done_twice",
         )
-    journal, pel = store.relation("journal"), store.relation("pel_snapshots")
-    read = plan.readings(journal, store.relation("runs"))
+    series = series_of(store)
+    read = series.read
     if since_ms or scope != EVERYTHING:
         read = read.where(f"at_ms >= {since_ms:d}L AND {scope.has_group()}")
     read = read.kept()
-    (series,) = read.sql(
+    (extent,) = read.sql(
         "SELECT count(DISTINCT landing) AS snapshots, min(at_ms) AS first_ms,"
         " max(at_ms) AS last_ms FROM {this} AS this"
     ).collect()
-    if not series["snapshots"]:
+    if not extent["snapshots"]:
         refuse_unknown(read_store(store, tables=TABLES), scope)
         raise RequestError(
             f"{store.where} has no snapshot or import of these groups with a known time"
             f"{' since then' if since_ms else ''}: run claimlib snapshot regularly, then ask again"
         )
-    deleted = plan.deletions(journal, store.relation("tombstones"))
-    counted = plan.choices_by_group(plan.claims(pel, read, deleted, values)).kept()
+    claims = plan.claims(series.pel, read, series.deleted, values)
+    counted = plan.choices_by_group(claims).kept()
     # Each entry that a larger value claims is claimed by the smallest one, too.
     groups = counted.where(f"min_idle_ms = {values[0]:d}L AND stream IS NOT NULL")
     worst = groups.order_by(f"claimed{DESCENDING}", *GROUP).limit(most_groups).fetched()
@@ -130,7 +130,7 @@ def advise(
     total = {row["min_idle_ms"]: row for row in counted.where("stream IS NULL").collect()}
     return Advice(
         where=store.where,
-        **series,
+        **extent,
         max_done_twice=max_done_twice,
         all_groups=_advice((None, None), total, values, max_done_twice),
         groups=[_advice(key, known, values, max_done_twice) for key, known in by_key.items()],

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from claimlib.commands.preconditions import check_ms
+from claimlib.commands.series import series_of
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.plans import period_report as plan
 from claimlib.plans import snapshots
@@ -117,13 +118,9 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
 
 def _acknowledged(store: Store, since_ms: int, until_ms: int) -> Relation:
     """Return `acknowledged` of the entries that readings of the period no longer have."""
-    journal = store.relation("journal")
-    read = snapshots.readings(journal, store.relation("runs"))
-    return snapshots.acknowledged(
-        store.relation("pel_snapshots"),
-        read.where(f"next_at_ms BETWEEN {since_ms:d}L AND {until_ms:d}L"),
-        snapshots.deletions(journal, store.relation("tombstones")),
-    )
+    series = series_of(store)
+    read = series.read.where(f"next_at_ms BETWEEN {since_ms:d}L AND {until_ms:d}L")
+    return snapshots.acknowledged(series.pel, read, series.deleted)
 
 
 def _first(rows: Relation, *order: str) -> list[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
@@ -10,6 +11,31 @@ from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import snapshots
 from claimlib.store.tables import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Hold the series of snapshots of a store: the inputs of `plans.snapshots`.
+
+    Attributes:
+        pel: the table pel_snapshots.
+        read: `plans.snapshots.readings`.
+        deleted: `plans.snapshots.deletions`.
+    """
+
+    pel: Relation
+    read: Relation
+    deleted: Relation
+
+
+def series_of(store: Store) -> Series:
+    """Return the series of snapshots of a store."""
+    journal = store.relation("journal")
+    return Series(
+        store.relation("pel_snapshots"),
+        snapshots.readings(journal, store.relation("runs")),
+        snapshots.deletions(journal, store.relation("tombstones")),
+    )
 
 
 def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Relation:
@@ -22,8 +48,8 @@ def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Rel
     Args:
         stalled_ms: how long an entry must have been idle to count as stalled.
     """
-    read = snapshots.readings(store.relation("journal"), store.relation("runs"))
-    return snapshots.over_time(store.relation("pel_snapshots"), read, stalled_ms)
+    series = series_of(store)
+    return snapshots.over_time(series.pel, series.read, stalled_ms)
 
 
 def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
@@ -40,11 +66,9 @@ def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
     Raises:
         RequestError: there is no value, or a value is negative.
     """
-    _check(min_idles_ms)
-    journal = store.relation("journal")
-    read = snapshots.readings(journal, store.relation("runs"))
-    deleted = snapshots.deletions(journal, store.relation("tombstones"))
-    return snapshots.claims(store.relation("pel_snapshots"), read, deleted, min_idles_ms)
+    check_min_idles(min_idles_ms)
+    series = series_of(store)
+    return snapshots.claims(series.pel, series.read, series.deleted, min_idles_ms)
 
 
 def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation:
@@ -61,11 +85,11 @@ def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation
     Raises:
         RequestError: there is no value, or a value is negative.
     """
-    _check(min_idles_ms)
+    check_min_idles(min_idles_ms)
     return snapshots.choices(claims, min_idles_ms)
 
 
-def _check(min_idles_ms: Sequence[int]) -> None:
+def check_min_idles(min_idles_ms: Sequence[int]) -> None:
     """Refuse minimum idle times that cannot be compared.
 
     Raises:

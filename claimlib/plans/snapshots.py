@@ -200,14 +200,12 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
         deleted: `deletions`.
     """
     was_delivered = id_at_most(
-        "pel.id_ms", "pel.id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
+        "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
     gone = pel.sql(
         f"""
-        SELECT pel.stream, pel.consumer_group, pel.id_ms, pel.id_seq, next_landing,
-            try_subtract(next_at_ms, delivery_time_ms) AS pending_ms
-        FROM {{this}} AS pel JOIN {{read}} AS read ON pel.landing = read.landing
-            AND pel.stream = read.stream AND pel.consumer_group = read.consumer_group
+        SELECT {ENTRY_SQL}, next_landing, try_subtract(next_at_ms, delivery_time_ms) AS pending_ms
+        FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
         WHERE NOT next_is_replaced AND {was_delivered}
         """,
         read=read,

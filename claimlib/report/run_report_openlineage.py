@@ -184,7 +184,7 @@ def _place(where: str) -> tuple[str, str]:
 
 
 def _facets(table: str, version: int) -> dict[str, DatasetFacet]:
-    columns = TABLES[table].columns if table in TABLES else ()
+    columns = TABLES[table].columns
     fields = [SchemaDatasetFacetFields(column.name, column.type) for column in columns]
     return {
         "version": DatasetVersionDatasetFacet(str(version)),

@@ -20,7 +20,7 @@ from claimlib import terminal
 from claimlib.errors import ClaimlibError, RequestError
 from claimlib.process import translated
 from claimlib.report.page import Link, Page, render
-from claimlib.web.pages import PAGES, Query, ServedStore, fleet
+from claimlib.web.views import PAGES, Query, ServedStore, fleet
 
 HOSTS = ("127.0.0.1", "localhost")
 _HEADERS = {
@@ -36,6 +36,7 @@ _HEADERS = {
 
 def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
     """Return the application that serves the pages of stores under a token."""
+    by_number = {str(number): served for number, served in enumerate(stores)}
     one_at_a_time = Lock()  # a page reads with all cores; two at once would both be slower
 
     def fleet_page(_: Request) -> Response:
@@ -52,7 +53,6 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
         with one_at_a_time:
             return _answer(lambda: page_of(served, dict(request.query_params)), "groups")
 
-    by_number = {str(number): served for number, served in enumerate(stores)}
     pages = [Route("/", fleet_page), Route("/stores/{number}/{name}", store_page)]
     # A browser asks for it by itself, and would report an error.
     icon = Route("/favicon.ico", lambda _: Response(status_code=204))

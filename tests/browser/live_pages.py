@@ -54,7 +54,7 @@ def addresses(empty_store, open_store, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def observed(addresses):
-    """What Chromium finds in each page, on a phone and on a desktop."""
+    """Return what Chromium finds in each page, on a phone and on a desktop."""
     chromium = shutil.which("chromium")
     assert chromium is not None, "install Chromium: apt-get install chromium"
     shutil.rmtree(PICTURES, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the series of snapshots shows: on literal rows, and on the sample beside real snapshots."""
+"""Check the plans of the series of snapshots on literal rows, and the sample on real snapshots."""
 
 from __future__ import annotations
 

@@ -8,7 +8,13 @@ from csv import DictReader
 
 import pytest
 
+from claimlib.commands.advise import (
+    DEFAULT_GROUPS,
+    DEFAULT_MAX_DONE_TWICE,
+    DEFAULT_MIN_IDLES_MS,
+)
 from claimlib.demo.series import write_series
+from claimlib.times import format_duration_ms
 from tests.edge.processes import run_claimlib
 from tests.edge.test_run_report import fields_in, paths_in
 
@@ -66,6 +72,13 @@ def test_the_columns_of_a_table_are_those_of_groups(claimlib, series):
 def test_the_page_explains_each_field_of_the_document(claimlib, series):
     document = json.loads(claimlib("advise", series, "--output", "json").out)
     assert fields_in("## JSON", 2) == paths_in(document)
+
+
+def test_the_help_names_the_defaults(claimlib):
+    shown = " ".join(claimlib("advise", "--help").out.replace("│", " ").split())
+    values = " ".join(map(format_duration_ms, DEFAULT_MIN_IDLES_MS))
+    for default in (values, f"{DEFAULT_MAX_DONE_TWICE:g}", str(DEFAULT_GROUPS)):
+        assert f"[default: {default}]" in shown
 
 
 def test_since_counts_from_now_and_a_store_without_snapshots_is_refused(claimlib, series):

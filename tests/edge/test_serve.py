@@ -23,7 +23,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.semantics.names import spell
 from claimlib.testing.tables import write_keyspace
 from claimlib.web.app import app_of
-from claimlib.web.pages import PAGES, ServedStore, fleet
+from claimlib.web.views import PAGES, ServedStore, fleet
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.processes import run_claimlib, started_claimlib
 from tests.edge.test_run_report import HOSTILE
@@ -32,7 +32,7 @@ TOKEN = "secret-of-this-test"
 
 
 class Seen(HTMLParser):
-    """What a browser finds in a page."""
+    """Parse a page as a browser does: its links, tags, texts and form."""
 
     def __init__(self, text):
         super().__init__()

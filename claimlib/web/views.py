@@ -17,6 +17,7 @@ from claimlib.commands.runs import list_runs
 from claimlib.commands.sweep_request import SweepRequest
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.commands.xpending import (
+    DEFAULT_STALLED_MS,
     matching_entries,
     pending_entries,
     pending_overview,
@@ -38,7 +39,7 @@ from claimlib.report.page import Field, Form, Link, Page
 from claimlib.report.run_report import Section
 from claimlib.report.run_report_html import page_of_run
 from claimlib.report.runs import before_unfinished, report_of_runs
-from claimlib.report.text import idle, visible
+from claimlib.report.text import idle, not_shown, visible
 from claimlib.report.xpending import report_of_entries, report_of_overview, report_of_summary
 from claimlib.runs.rollforward import wall_ms
 from claimlib.semantics.ids import MAX_ID, MIN_ID, parse_id
@@ -49,7 +50,6 @@ from claimlib.times import parse_duration_ms
 
 MOST_ROWS = 100
 """The largest number of rows of one table on a page."""
-STALLED_MS = 15 * 60_000
 _LONGEST_HREF = 8_000
 """Characters.  The server refuses the head of a request with 16 KiB."""
 _PARTS = {
@@ -93,7 +93,7 @@ def fleet(stores: Sequence[ServedStore]) -> Page:
 def _fleet_row(served: ServedStore) -> tuple[str | int | None, ...]:
     try:
         at = read_store(served.store)
-        groups = pending_overview(at, stalled_ms=STALLED_MS)
+        groups = pending_overview(at, stalled_ms=DEFAULT_STALLED_MS)
         (totals,) = groups.select(
             *("count(*) AS groups", "coalesce(sum(pending), 0L) AS pending"),
             "CASE WHEN count(*) = 0 THEN 0L ELSE sum(stalled) END AS stalled",
@@ -116,10 +116,10 @@ def groups(served: ServedStore, query: Query) -> Page:
     """Return the page with the groups of a store, the longest idle first."""
     del query
     at = read_store(served.store)
-    overview = pending_overview(at, stalled_ms=STALLED_MS)
-    report = report_of_overview(served.name, overview, STALLED_MS, MOST_ROWS, wall_ms())
+    overview = pending_overview(at, stalled_ms=DEFAULT_STALLED_MS)
+    report = report_of_overview(served.name, overview, DEFAULT_STALLED_MS, MOST_ROWS, wall_ms())
     shown = before_unfinished(report, at.unfinished)
-    return _page(served, "groups", shown, _links(shown, "group", GROUP))
+    return _page(served, "groups", shown, _group_links(shown))
 
 
 def group(served: ServedStore, query: Query) -> Page:
@@ -163,7 +163,7 @@ def group(served: ServedStore, query: Query) -> Page:
             tuple(names.items()),
         ),
         sections=[
-            Section(_cut(owners, "Owners"), ("pending",), tuple(of_owner)),
+            Section(_shown(_cut(owners), "Owners"), ("pending",), tuple(of_owner)),
             Section(
                 _shown(_without_group(entries), "Entries, the longest idle first"),
                 (),
@@ -199,7 +199,7 @@ def entry(served: ServedStore, query: Query) -> Page:
     report = report_of_entry(history, MOST_ROWS)
     of_run = tuple(
         None if row["run_seq"] is None else _href("run", {"run": str(row["run_seq"])})
-        for row in islice(report.records, len(report.rows))
+        for row in report.records
     )
     return Page(
         report.title,
@@ -310,12 +310,13 @@ def _href(name: str, query: Mapping[str, str | None]) -> str | None:
     return href if len(href) <= _LONGEST_HREF else None
 
 
-def _links(report: Report, name: str, key: Sequence[str]) -> Iterable[str | None]:
-    """Yield the page that each row leads to; the row with the totals leads nowhere."""
-    records = list(islice(report.records, len(report.rows)))
-    for row in records:
-        yield _href(name, dict(zip(("stream", "group"), (row[of] for of in key), strict=True)))
-    yield from (None for _ in range(len(report.rows) - len(records)))
+def _group_links(report: Report) -> tuple[str | None, ...]:
+    """Return the page of a group that each row leads to; the row with the totals leads nowhere."""
+    links = (
+        _href("group", {"stream": row["stream"], "group": row["consumer_group"]})
+        for row in report.records
+    )
+    return (*links, None)
 
 
 def _entry_links(report: Report) -> tuple[str | None, ...]:
@@ -324,22 +325,21 @@ def _entry_links(report: Report) -> tuple[str | None, ...]:
         _href(
             "entry", {"stream": row["stream"], "group": row["consumer_group"], "id": str(row["id"])}
         )
-        for row in islice(report.records, len(report.rows))
+        for row in report.records
     )
 
 
 def _shown(report: Report, title: str) -> Report:
     """Return a report under another title, and without the options that show more rows."""
-    rows = sum(1 for _ in islice(report.records, len(report.rows)))  # without the totals
+    rows = sum(1 for _ in report.records)  # without the totals
     cut_off = (f"only the first {rows} rows are shown",) if report.cut_off else ()
     return replace(report, title=title, cut_off=cut_off)
 
 
-def _cut(report: Report, title: str) -> Report:
-    """Return the first rows of a report under another title."""
-    hidden = len(report.rows) - MOST_ROWS
-    rest = (f"only the first {MOST_ROWS} rows are shown",) if hidden > 0 else ()
-    return replace(report, title=title, rows=report.rows[:MOST_ROWS], cut_off=rest)
+def _cut(report: Report) -> Report:
+    """Return the first rows of a report that has a record per row."""
+    hidden = not_shown(len(report.rows) - MOST_ROWS, "row", shown=MOST_ROWS)
+    return replace(report, rows=report.rows[:MOST_ROWS], cut_off=tuple(hidden))
 
 
 def _without_group(report: Report) -> Report:
