@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from tests import durations, examples
 from tests.limits import set_limits
-from tests.quick_spark import quick_session
+from tests.quick_spark import APP_NAME, quick_session
 
 if TYPE_CHECKING:
     import redis
@@ -56,6 +57,17 @@ def spark() -> Iterator[SparkSession]:
     session = quick_session()
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _starts_no_other_spark() -> Iterator[None]:
+    """A Spark that a test starts by itself would be the one of all tests after it."""
+    yield
+    core = sys.modules.get("pyspark.core.context")
+    context = core.SparkContext._active_spark_context if core else None
+    if context is not None and context.appName != APP_NAME:
+        context.stop()
+        pytest.fail("The test started Spark: it needs the fixture `spark`.")
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,15 @@ _JAVA_OPTIONS = (
 )
 
 
+# The session of the tests has it, a session that a test started by accident does not.
+APP_NAME = "claimlib tests"
+
+
 def quick_session() -> SparkSession:
     from claimlib.session import open_session
 
     session = open_session(
+        app_name=APP_NAME,
         master="local[2]",
         driver_memory="5g",
         shuffle_partitions=2,
