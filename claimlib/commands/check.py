@@ -32,12 +32,12 @@ class Problem:
 
     Attributes:
         table: the name of the table.
-        what: the problem, in the words of a sweep's refusals.
+        what: the problem, in the words that a sweep uses when it refuses a group for it.
         refuses: True if a sweep refuses groups because of it, or cannot use the table.  False if it
             is a remark.
         count: the number of rows, keys, groups, owners or runs, as `what` states.
         example: one of them.
-        remedy: the statement that repairs it.  None if there is no single one.
+        remedy: the statement that repairs it.  None if no single statement does.
         is_difference: True if the replay found it.
     """
 
@@ -51,12 +51,12 @@ class Problem:
 
 
 def check(store: Store, *, replay: bool = False) -> tuple[Problem, ...]:
-    """Find problems in a store, the most serious first, at one moment.
+    """Return the problems of a store at one moment, the most serious first.
 
     Args:
         replay: also compare `pending` and `tombstones` with the last snapshots or imports and the
             journal.  Compare the counts of runs with the journal, and generated columns with the
-            names.  This reads all of these tables.
+            names.  This reads all of these tables.  It is not done while a run is unfinished.
 
     Returns: the problems.  Empty if there is none.
     """
@@ -65,39 +65,53 @@ def check(store: Store, *, replay: bool = False) -> tuple[Problem, ...]:
     except DamagedTableError:
         if not store.is_embedded:
             raise
-        # A text that is not UTF-8 is one of the problems.  Only Spark reads it.
+        # A text that is not UTF-8 is one of the problems.  Only Spark can read such a text.
         return _problems(in_session(store), replay=replay)
 
 
 def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
     begun, unfinished = pinned(store, TABLES_READ)
     missing = find_missing_rows(store)
-    # Numbers of runs whose decision is missing are not those of another store.
+    # Rows of a run whose decision is missing are this store's own.  So only rows with a larger
+    # run_seq count as those of another store (FOREIGN_RUNS).
     highest = max((of_table.runs[-1] for of_table in missing), default=0)
     begun = replace(begun, run_seq=max(begun.run_seq, highest + 1))
     tables = {name: begun.relation(name) for name in TABLES_READ}
     listed = [
         Problem(
-            *(of_table.table, _MISSING, True, len(of_table.runs), of_table.example, of_table.remedy)
+            of_table.table,
+            _MISSING,
+            refuses=True,
+            count=len(of_table.runs),
+            example=of_table.example,
+            remedy=of_table.remedy,
         )
         for of_table in missing
     ]
     listed += [
         Problem(
-            *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
+            **row,
             remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
         )
         for row in problems(tables, begun.run_seq).collect()
     ]
     if unfinished:
-        listed.append(Problem("journal", _UNFINISHED, False, len(unfinished), unfinished[0].key))
+        listed.append(
+            Problem(
+                "journal",
+                _UNFINISHED,
+                refuses=False,
+                count=len(unfinished),
+                example=unfinished[0].key,
+            )
+        )
     elif replay:
         listed += _replayed(begun)
     return tuple(listed)
 
 
 def _replayed(begun: Begun) -> Iterator[Problem]:
-    """Yield what differs from the last snapshots or imports and the journal."""
+    """Yield the differences from a replay of the journal on the last snapshots or imports."""
     store, last_seq = begun.store, begun.run_seq - 1
     deleted = deleted_history(store)
     first_seq = 0 if deleted is None else first_complete_run(deleted)
@@ -106,7 +120,12 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
     sources, base, missing = _bases(begun, journal)
     if missing:
         yield Problem(
-            *("pel_snapshots", _NO_BASE, False, len(missing), missing[0]), is_difference=True
+            "pel_snapshots",
+            _NO_BASE,
+            refuses=False,
+            count=len(missing),
+            example=missing[0],
+            is_difference=True,
         )
     generated = [
         plan.generated_columns(table, begun.relation(table), store.buckets)
@@ -116,23 +135,27 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
         [
             plan.pending_entries(begun.relation("pending"), base, changes, sources),
             plan.tombstones(
-                # An undo may return an entry that a run without journal rows had deleted.
+                # Tombstones of runs before first_seq cannot be checked: their journal rows are
+                # deleted.  Changes are those of all runs, because an undo may return an entry that
+                # such a run had deleted.
                 changes,
                 store.relation("tombstones").where(f"run_seq >= {first_seq:d}L"),
             ),
+            # Entries that are gone have no journal rows.
             plan.counts(journal, _runs(begun), [kind for kind in COUNTED if kind != Kind.GONE]),
             *generated,
         ]
     )
     for row in differences.order_by("`table`", "what").collect():
-        yield Problem(
-            *(row["table"], row["what"], row["refuses"], row["count"], row["example"]),
-            is_difference=True,
-        )
+        yield Problem(**row, is_difference=True)
 
 
 def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:
-    """Return the source of each group, its staged rows, and the sources whose rows are missing."""
+    """Return the run that last read each group, the rows that it staged, and the runs whose staged
+    rows are missing.
+
+    These runs are snapshots and imports.
+    """
     runs = _runs(begun).where(f"command IN ('{SNAPSHOT}', '{IMPORT}')")
     read = journal.where(f"kind = '{Kind.GROUP}'")
     sources = group_sources(begun.relation("groups"), runs.select("run_seq"), read).fetched()

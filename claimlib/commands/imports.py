@@ -7,10 +7,10 @@ roll-forward writes the differences.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from uuid import uuid4
 
 from claimlib.commands.input_tables import (
     Tables,
@@ -60,15 +60,16 @@ class ImportRequest:
     """State the tables to import, and what the caller guarantees about them.
 
     Attributes:
-        entries, pending: one table each, as a name of the catalog, a folder or a file.
+        entries, pending: one table each, given as a catalog name, a folder or a file.
         groups: None means that the groups are those of `pending`.  The last delivered id is then
-            the largest pending one, and there is no snapshot time.
+            the largest pending one.  There is no snapshot time, so a sweep of these groups needs
+            `now_ms`.
         consumers: None means that the store's consumers stay, in groups that still exist.
         streams: states the id range in which the entries of each stream are complete.
         entries_complete: True if entries has exactly the ids that the streams have.
-        limits: how much of the store the tables may remove.  entries or pending may be empty only
-            if the limits allow it.
-        maps: by table, which column of the given table is which column of the store.
+        limits: how many rows of the store the import may remove.  entries or pending may be empty
+            only if the limits allow it.
+        maps: by table, how the columns of the given table map to the columns of the store.
 
     Examples:
         >>> request = ImportRequest("./lake/entries", "./lake/pending", entries_complete=True)
@@ -139,13 +140,14 @@ class ImportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ImportReply:
-    """Hold what an import did.
+    """Hold the result of an import.
 
     Attributes:
-        is_repeat: True if an earlier call with the same run id had done it.
-        counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant,
-            streams_without_proof.
-        streams: the streams that were removed.
+        is_repeat: True if an earlier call with the same run id did the import.
+        counts: as those of a snapshot (`SnapshotReply`), and groups_without_instant (groups without
+            a snapshot time) and streams_without_proof (streams whose entries are not known to be
+            complete, so that a missing entry does not count as deleted).
+        streams: the streams that were removed or replaced.
         payload_columns: columns of the table of entries that may hold payloads, but were not
             imported.  Empty for a repeated run, which reads no table.
     """
@@ -170,15 +172,16 @@ def import_tables(
 
     Args:
         request: the tables, and how they are read.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
         SourceMismatchError: the store mirrors a server, or other tables.
-        EmptySourceError, GuardError: the tables would remove more than the limits allow.
+        EmptySourceError, GuardError: the import would remove more than the limits allow.
         InputError: a table cannot be read, is empty, or has rows that no store can hold.
         ConfigError: a map does not fit its table.
-        DuplicateRowsError: two rows of a table have one key.
+        DuplicateRowsError: two rows of a table have the same key.
     """
     store = able_to_read(store, request.places().values())
     source = store.declared_source or COMMAND
@@ -188,7 +191,9 @@ def import_tables(
 
     def decided(begun: Begun) -> Decision:
         nonlocal payload_columns
-        _discard(store, staged)  # if another run came first, no decision names these rows
+        # `run` calls this again if another run was decided first.  The decision of the earlier call
+        # was not written, so nothing names the rows that it staged.
+        _discard(store, staged)
         refuse_import(begun)
         check_changeable(store, CHANGED)
         if progress is not None:
@@ -197,10 +202,10 @@ def import_tables(
             store, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
         payload_columns = sound.payload_columns
-        staged.append(uuid.uuid4().hex)
+        staged.append(uuid4().hex)
         with discarded_on_error(store, staged[-1]):
-            _write(store, staged[-1], sound.tables)
-            if sound.digests:
+            _stage(store, staged[-1], sound.tables)
+            if sound.digests:  # a view may have returned other rows when it was read again
                 written = zip(("pending", "entries"), digests_of(store, staged[-1]), strict=True)
                 refuse_changed(sound, request.places(), dict(written))
             landing = _landing(begun, staged[-1], request, source, sound.tables)
@@ -232,14 +237,14 @@ def _discard(store: Store, staged: list[str]) -> None:
 
 
 def _landing(
-    begun: Begun, name: str, request: ImportRequest, source: str, tables: Tables
+    begun: Begun, uuid: str, request: ImportRequest, source: str, tables: Tables
 ) -> Landing:
-    """Return the rows that were staged under a name.
+    """Return the rows that were staged under a uuid.
 
     The rows of the small tables become rows of the decision itself.
     """
-    groups = _groups(begun.store, name, tables)
-    streams = _streams(begun.store, name, request, groups, tables)
+    groups = _groups(begun.store, uuid, tables)
+    streams = _streams(begun.store, uuid, request, groups, tables)
     consumers = tables.get("consumers")
     if consumers is None:
         consumers = _kept_consumers(begun, groups)
@@ -255,17 +260,21 @@ def _landing(
             f"'{Kind.STREAM}' AS kind",
             *("stream", "length", "last_generated_ms", "last_generated_seq", *PROVEN_RANGE),
             *("read_ms AS at_ms", f"{quote_text(source)} AS source"),
-            "CAST(NULL AS BIGINT) AS entries_added",  # only a server states it
+            "CAST(NULL AS BIGINT) AS entries_added",  # only a server reports this number
         ),
     }
     small = {table: relation.fetched() for table, relation in rows.items()}
     counts = _counts(*(small[table] for table in ("groups", "streams")))
-    explaining = {of: said for of, (table, said) in _EXPLAINING.items() if table not in tables}
-    return Landing(name, source, Scope("*", "*"), small, counts=counts, would_explain=explaining)
+    hints = {
+        removed_from: hint
+        for removed_from, (needed, hint) in _HINTS.items()
+        if needed not in tables
+    }
+    return Landing(uuid, source, Scope("*", "*"), small, counts=counts, would_explain=hints)
 
 
-# By table, which other table explains its removed rows, and the option that gives that table.
-_EXPLAINING = {
+# Map each table to the table that explains its removed rows, and to the option for that table.
+_HINTS = {
     "pending": (
         "groups",
         "--groups, with the last delivered ids, which show what was acknowledged",
@@ -277,7 +286,7 @@ _EXPLAINING = {
 def _kept_consumers(begun: Begun, groups: Relation) -> Relation:
     """Return the store's own consumers of the groups that still exist.
 
-    Of a consumer with two rows, return the newest times, because the decision has one row per key.
+    If a consumer has two rows, return the newest times, because the decision has one row per key.
     """
     same = " AND ".join(f"t.{name} = s.{name}" for name in GROUP)
     times = each_sql("max", "seen_time_ms", "active_time_ms")
@@ -288,33 +297,37 @@ def _kept_consumers(begun: Begun, groups: Relation) -> Relation:
     )
 
 
-def _write(store: Store, name: str, tables: Tables) -> None:
+def _stage(store: Store, uuid: str, tables: Tables) -> None:
+    """Append the rows of `pending` and `entries` to the tables of staged rows.
+
+    As in a snapshot, each pending row has the snapshot time of its group.
+    """
     pending = tables["pending"]
     if "groups" in tables:
-        instants = tables["groups"].select(*GROUP, "snapshot_ms")
+        times = tables["groups"].select(*GROUP, "snapshot_ms")
         pending = pending.sql(
-            "SELECT * FROM {this} AS this"
-            f" LEFT JOIN {{instants}} AS instants USING ({GROUP_SQL})",
-            instants=instants,
+            f"SELECT * FROM {{this}} AS this LEFT JOIN {{times}} AS times USING ({GROUP_SQL})",
+            times=times,
         )
     due = {"pel_snapshots": pending, "entry_landing": tables["entries"]}
-    landing = f"{quote_text(name)} AS landing"
+    landing = f"{quote_text(uuid)} AS landing"
     concurrently(
         partial(store.writer.append, table, rows.select("*", landing))
         for table, rows in due.items()
     )
 
 
-def _groups(store: Store, name: str, inputs: Tables) -> Relation:
+def _groups(store: Store, uuid: str, inputs: Tables) -> Relation:
     """Return one row per group.
 
     These are the given groups, or else the groups of the staged pending rows.
     """
     if "groups" in inputs:
         return inputs["groups"]
+    # `unsigned_sql` maps signed to unsigned order, and back.
     newest = f"max(struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} AS seq))"
     return (
-        staged_pending(store, name)
+        staged_pending(store, uuid)
         .sql(f"SELECT {GROUP_SQL}, {newest} AS newest FROM {{this}} AS this GROUP BY {GROUP_SQL}")
         .select(
             *GROUP,
@@ -327,13 +340,16 @@ def _groups(store: Store, name: str, inputs: Tables) -> Relation:
 
 def _streams(
     store: Store,
-    name: str,
+    uuid: str,
     request: ImportRequest,
     groups: Relation,
     inputs: Tables,
 ) -> Relation:
-    """Return one row per stream of any of the tables, with the proven range, or None."""
-    counted = staged_entries(store, name).sql(
+    """Return one row per stream in any of the tables.
+
+    The columns of its completeness range are None if the range is unknown.
+    """
+    counted = staged_entries(store, uuid).sql(
         "SELECT stream, count(*) AS number_of_entries FROM {this} AS this GROUP BY stream"
     )
     names = counted.sql(

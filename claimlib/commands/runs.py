@@ -243,7 +243,7 @@ def find_unfinished(store: Store, name: str) -> RunRow:
             " lists the runs",
             run=name,
         )
-    if row.staged is None:
+    if not row.is_mirror:
         raise RequestError(
             f"run {row.key} can still be finished, so it is not given up: the next run on"
             f" {store.where} finishes it",

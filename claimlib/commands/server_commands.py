@@ -2,13 +2,13 @@
 
 A run changes only the store.  A user reviews the commands and runs them.
 
-Each XCLAIM has the minimum idle time of its request.  The server claims only entries that are idle
-for as long when the command runs.  So an entry that was claimed again since the snapshot stays with
-its consumer.  The XCLAIM of a retirement has no minimum idle time.  XACK acknowledges an id whose
-entry no longer exists in the stream.  It removes the id from the pending entries list, as
-XAUTOCLAIM does.  It needs no condition, because a stream does not use an id again.
-Source: Redis' command documents of XCLAIM, XACK, XPENDING, XGROUP DELCONSUMER and EVAL, version
-7.2; redis-cli's quoting.
+Each XCLAIM has the minimum idle time of its request.  The server claims only entries that have been
+idle for at least this time when the command runs.  So an entry that was claimed or delivered within
+that time stays with its consumer.  The minimum idle time of a retirement is 0.  XACK has no
+condition.  It removes ids from the pending entries list that an `xack` acknowledged, and ids whose
+entry no longer exists in the stream.  `claimlib writeback` checks more.
+Source: Redis' reference pages of XCLAIM, XACK, XPENDING, XGROUP DELCONSUMER and EVAL, version 7.2,
+and the quoting rules of redis-cli.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from claimlib.commands import retire, xack, xautoclaim, xclaim
 from claimlib.commands.runs import EntryFilter
 from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
-from claimlib.live.writing import REMOVE_IF_IDLE
+from claimlib.live.writing import REMOVE_IF_NOTHING_PENDING
 from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql, without
 from claimlib.runs import FinishedRun
 from claimlib.runs.journal import rows_of
@@ -41,9 +41,9 @@ class ServerCommands:
     """Hold the commands of a run, in the order in which the server is to run them.
 
     Attributes:
-        lines: the commands as redis-cli reads them.  They can be read once, and need not fit into
-            memory.
-        hidden: the number of further commands.
+        lines: the commands in the syntax of redis-cli.  The iterator can be read only once.  The
+            commands need not fit into memory.
+        hidden: the number of commands that `lines` leaves out, because `most` is smaller.
     """
 
     lines: Iterator[str]
@@ -56,7 +56,7 @@ def server_commands(
     most: int | None = None,
     chosen: EntryFilter = EntryFilter(),  # noqa: B008 - it is frozen
 ) -> ServerCommands:
-    """Return the first commands that do on the server what a run did.
+    """Return the commands that repeat on the server what a run did, at most `most` of them.
 
     Args:
         most: the largest number of commands.  None means all.
@@ -75,17 +75,17 @@ def server_commands(
     entries, removals = _entries(store, finished, chosen), _removals(store, finished, chosen)
     by_batch = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
-        f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_SAME)}"
+        f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_COMMAND_KEY)}"
     )
     (totals,) = by_batch.select("sum(commands) AS commands", "sum(ids) AS ids").collect()
-    about_entries, ids = totals["commands"] or 0, totals["ids"] or 0
+    about_entries, expected_rows = totals["commands"] or 0, totals["ids"] or 0
     total = about_entries + len(removals)
     number = total if most is None else min(most, total)
-    ordered = entries.order_by(*_SAME, "position", *ID_ORDER)
+    ordered = entries.order_by(*_COMMAND_KEY, "position", *ID_ORDER)
     if number < about_entries:
-        ids = number * _IDS_PER_COMMAND
-        ordered = ordered.limit(ids)  # this number of commands has no more ids
-    lines = chain(_lines(ordered.stream(ids)), removals)
+        expected_rows = number * _IDS_PER_COMMAND  # this number of commands has no more ids
+        ordered = ordered.limit(expected_rows)
+    lines = chain(_lines(ordered.stream(expected_rows)), removals)
     return ServerCommands(islice(lines, number), total - number)
 
 
@@ -93,33 +93,38 @@ def server_commands(
 
 _CLAIMED = (Kind.CLAIMED, Kind.FORCED, Kind.SUPERSEDED)
 _REMOVED = (Kind.DELETED, Kind.ACKED)
-_SAME = ("request_number", *GROUP, "kind", "consumer", "justid", "is_forced")
+_COMMAND_KEY = ("request_number", *GROUP, "kind", "consumer", "justid", "is_forced")
 """List the columns in which the entries of one command are equal."""
 _VALUES = {"IDLE": "idle_ms", "TIME": "time_ms", "RETRYCOUNT": "retrycount", "LASTID": "last_id"}
 """Map the options of XCLAIM that have a value to their columns."""
-_OF_REQUEST = {
+_REQUEST_FIELDS = {
     "force": "BOOLEAN",
     **dict.fromkeys(("min_idle_ms", "idle_ms", "time_ms", "retrycount"), "BIGINT"),
     "last_id": "STRING",
 }
+"""Map the fields of a request's JSON to their SQL types."""
 
 
 def _entries(store: Store, finished: FinishedRun, chosen: EntryFilter) -> Relation:
     """Return one row per entry that the run changed, and one per request with a last id.
 
-    Columns: `_SAME`, position, min_idle_ms, those of `_VALUES`, id, id_ms and id_seq.  `kind` is
-    `claimed`, `deleted` (also for acknowledged entries) or `lastid`.  The id of a request with a
-    last id is 0-0.  No entry has this id, so its XCLAIM raises the last id and claims nothing.
+    Columns: `_COMMAND_KEY`, position, min_idle_ms, those of `_VALUES`, id, id_ms and id_seq.
+    `kind` is `claimed`, `deleted` (also for acknowledged entries) or `lastid`.  A row of the kind
+    `lastid` has the id 0-0.  No entry has this id, so its XCLAIM raises the last id and claims
+    nothing.
     """
     of_kinds = partial(rows_of, store, finished.run_seq)
     entries = chosen.of(of_kinds(*_CLAIMED, *_REMOVED))
     request = ("request_number", *GROUP)
     options = (
         f"CAST(get_json_object(request, '$.{name}') AS {type_}) AS {name}"
-        for name, type_ in _OF_REQUEST.items()
+        for name, type_ in _REQUEST_FIELDS.items()
     )
     requests = of_kinds(Kind.SWEPT, Kind.REQUESTED).select(
-        *request, "consumer AS caller", *("id_ms", "id_seq"), *options
+        *request,
+        "consumer AS request_consumer",
+        *("id_ms", "id_seq"),  # the filter below reads them
+        *options,
     )
     removed = ", ".join(f"'{kind}'" for kind in _REMOVED)
     return without(entries, of_kinds(Kind.LOST)).sql(
@@ -132,7 +137,7 @@ def _entries(store: Store, finished: FinishedRun, chosen: EntryFilter) -> Relati
         FROM {{this}} AS e LEFT JOIN {{requests}} AS r
             ON {" AND ".join(f"e.{name} <=> r.{name}" for name in request)}
         UNION ALL
-        SELECT {", ".join(request)}, caller, true, 0L, '{Kind.LASTID}', false,
+        SELECT {", ".join(request)}, request_consumer, true, 0L, '{Kind.LASTID}', false,
             min_idle_ms, NULL, NULL, NULL, last_id, '0-0', 0L, 0L
         FROM {{with_last_id}} AS with_last_id
         """,
@@ -142,7 +147,7 @@ def _entries(store: Store, finished: FinishedRun, chosen: EntryFilter) -> Relati
 
 
 def _lines(rows: Iterable[Record]) -> Iterator[str]:
-    for _, of_command in groupby(rows, key=lambda row: [row[name] for name in _SAME]):
+    for _, of_command in groupby(rows, key=lambda row: [row[name] for name in _COMMAND_KEY]):
         while batch := list(islice(of_command, _IDS_PER_COMMAND)):
             yield _line(batch[0], [entry["id"] for entry in batch])
 
@@ -177,7 +182,7 @@ def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[
     if not finished.counts.get("retired"):
         return []
     retired = chosen.of(rows_of(store, finished.run_seq, Kind.RETIRED))
-    script = redis_cli_word(REMOVE_IF_IDLE)
+    script = redis_cli_word(REMOVE_IF_NOTHING_PENDING)
     return [
         " ".join(["EVAL", script, "1", *_names(row, *GROUP, "consumer")])
         for row in retired.collect()

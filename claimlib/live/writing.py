@@ -172,7 +172,7 @@ return outcomes
 
 STILL_PENDING = "the consumer still has pending entries"
 # The server runs a script as one command: nothing is delivered between the check and the removal.
-REMOVE_IF_IDLE = (
+REMOVE_IF_NOTHING_PENDING = (
     "if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0"
     f" then return redis.error_reply('ERR {STILL_PENDING}: it was not"
     " removed') end return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])"
@@ -289,7 +289,7 @@ def remove_consumer(source: Source, stream: bytes, group: bytes, consumer: bytes
         False if it has pending entries, and stays.  True also if there is no such consumer.
     """
     try:
-        source.call("EVAL", REMOVE_IF_IDLE, 1, stream, group, consumer)
+        source.call("EVAL", REMOVE_IF_NOTHING_PENDING, 1, stream, group, consumer)
     except (VanishedError, WrongTypeError):
         return True
     except SourceError as error:

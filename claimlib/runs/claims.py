@@ -1,9 +1,10 @@
 """Apply the journal rows of a run to `pending`, and verify the result.
 
-Each change is a compare-and-set.  Changes are claims, purges, acknowledgements, and rows that a
-mirrored source replaced or removed.  A pending row changes only while its owner, delivery time and
-delivery count are those of the decision.  It does not change if this run or a later one has
-written it.  Forced rows are appended separately, unless the id has become pending since.
+Each change is a compare-and-set.  Changes are claims, acknowledgements, purges (removals of entries
+that their stream no longer has), and rows that a mirrored source replaced or removed.  A pending
+row changes only while its owner, delivery time and delivery count are those of the decision.  It
+does not change if this run or a later one has written it.  Forced rows are appended separately,
+unless the id has become pending since.
 
 So a repeat changes nothing.  A row that another writer acknowledged or changed after the decision
 stays as it is.  That row is lost to this run, and is reported.
@@ -42,8 +43,8 @@ from claimlib.store.writer import in_buckets
 _KEY = ("stream", "consumer_group", "id_ms", "id_seq")
 STATE = ("consumer", "delivery_time_ms", "delivery_count")
 _FROM = tuple(f"from_{name}" for name in STATE)
-# The kinds of journal rows whose row of `pending` gets this run's number.
-_OWNED = (*UPDATING, *ADDED)
+# The kinds of journal rows whose row of `pending` gets the run's run_seq.
+_MARKED = (*UPDATING, *ADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,9 @@ class Outcome:
 
     Attributes:
         number_lost: the number of rows that another writer changed first.
-        gone: the number of rows that are missing, where it is unknown which writer removed them.
-        lost: the `lost` journal rows to write.  None means nothing was lost.
+        gone: the number of rows that are missing, if it is unknown which writer removed them.  (The
+            outcome `gone` of a writeback is another one: it is about the server.)
+        lost: the `lost` journal rows, which have been written.  None or empty if nothing was lost.
         version: the version of `pending` right after the run.  None if it was not looked up.
     """
 
@@ -72,7 +74,7 @@ def apply(
     row: RunRow,
     decided: Decided,
     new: Relation | None = None,
-    near: IdBounds | None = None,
+    new_near: IdBounds | None = None,
 ) -> int | None:
     """Apply the journal rows of a run to `pending`.
 
@@ -81,15 +83,17 @@ def apply(
     Args:
         new: rows of a source.  A row is appended if its id is not pending.  None means the forced
             rows, if there are any.
-        near: the bounds of the new rows.  None means anywhere.
+        new_near: the bounds of the new rows.  None means anywhere.
     """
     if new is None and decided.of(*ADDED):
         new = decided.rows(*ADDED).select(*_KEY, *STATE, "bucket")
-        near = decided.pending
-    return apply_changes(store, _changes(row, decided, new, near), row)
+        new_near = decided.pending
+    return apply_changes(store, _changes(row, decided, new, new_near), row)
 
 
-def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds | None) -> Changes:
+def _changes(
+    row: RunRow, decided: Decided, new: Relation | None, new_near: IdBounds | None
+) -> Changes:
     number = decided.of(*TOUCHING)
     is_updated = f"s.{of_kinds(*UPDATING)}"
     return Changes(
@@ -103,12 +107,12 @@ def _changes(row: RunRow, decided: Decided, new: Relation | None, near: IdBounds
         # A store that is compared with a source may hold a key twice, in different states.  Then
         # the key has two journal rows.  Runs that claim refuse such groups, so their join is
         # simpler.
-        may_repeat=row.staged is not None,
+        may_repeat=row.is_mirror,
         number_of_rows=number,
         new=new,
         near=decided.pending.sql("t."),
-        new_near=near,
-        since_pin=row.staged is not None,
+        new_near=new_near,
+        since_pin=row.is_mirror,
         buckets=_buckets(decided),
     )
 
@@ -131,10 +135,13 @@ IS_UNCHANGED = (
 def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None = None) -> Outcome:
     """Compare `pending` with the decision, and return what was lost to other writers.
 
-    In most cases no other writer has committed since the decision.  Then no rows are compared, if
-    the MERGE of the run changed as many rows as it was to change.  The same holds if the commit of
-    the run directly follows the version that the run was decided from.
-    If the run deletes no rows, it is also sufficient that all its rows have its number now.
+    In these cases no row can be lost, so no states are compared:
+
+    - Only this run has committed since the decision, and its MERGE changed as many rows as decided.
+    - That number is unknown, but the run's commit is the newest, and directly follows the version
+      that the run was decided from.
+    - The run deletes no rows, and all rows that it claimed or forced have its run_seq.
+
     In other cases this reads `pending` right after the run's own commit.  For purges it also reads
     the version right before that commit.  So later changes by other writers do not count as lost.
 
@@ -142,31 +149,32 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
         changed: the result of `apply`.  None means unknown.
 
     Raises:
-        VerificationError: a row is as the decision found it, so it should have been changed.
+        VerificationError: the run should have changed a row, but the row is still as the decision
+            found it.
     """
-    if not decided.of(*_OWNED, *DELETING):
+    if not decided.of(*_MARKED, *DELETING):
         return Outcome()
-    if row.staged is None:
-        alone_at = _alone_at(store, row, decided, changed)
-        if alone_at is not None or _is_complete(store, row, decided, changed):
-            return Outcome(version=alone_at)
+    if not row.is_mirror:
+        undisturbed = _undisturbed_version(store, row, decided, changed)
+        if undisturbed is not None or _is_surely_complete(store, row, decided, changed):
+            return Outcome(version=undisturbed)
     since, all_known = commits_since(store, row, "pending")
     # A commit without the name of its operation may be the run's own.
     all_known = all_known and all(commit["operation"] for commit in since)
     commits = [commit for commit in since if is_own(commit, row)]
     appends = [commit for commit in commits if _is_append(commit)]
     changes = [commit for commit in commits if not _is_append(commit)]
-    # A MERGE that finds no row to change leaves no commit.  The version right after the append
-    # still has the rows that other writers removed since.
-    last = changes or ([] if decided.of(*TOUCHING) else appends)
-    pending = _right_after(store, last[0], since[0], decided) if last else None
+    # A MERGE that finds no row to change leaves no commit.  Then the newest version is read: the
+    # version right after the append still has the rows that other writers removed before the MERGE.
+    last = next(iter(changes or ([] if decided.of(*TOUCHING) else appends)), None)
+    pending = None if last is None else _right_after(store, last, since[0], decided)
     if pending is None:
         pending = _now(store, decided)
     claims, claims_gone = _verify_claims(store, row, decided, pending, appends)
     purges, purges_gone = _verify_purges(
         *(store, row, decided, pending, changes),
         all_known=all_known,
-        is_alone=all_known and _came_first(since, commits, row),
+        was_undisturbed=all_known and _no_change_before(since, commits, row),
     )
     lost = [rows for rows in (claims, purges) if rows is not None]
     all_lost = union_by_name(lost, _LOST_TYPES).fetched() if lost else None
@@ -180,20 +188,19 @@ def verify(store: Store, row: RunRow, decided: Decided, *, changed: int | None =
     return outcome
 
 
-def _is_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
-    """Return True if no row is lost to this run.
+def _is_surely_complete(store: Store, row: RunRow, decided: Decided, changed: int | None) -> bool:
+    """Return True if it is certain, without a comparison of states, that no row is lost.
 
     This is so if the run's commit is the first after the decision, and the newest.  It is also so
-    if the run deletes no rows, and all rows that it claimed or forced have its number now.
+    if the run deletes no rows, and all rows that it claimed or forced have its run_seq now.
     """
-    if changed is None and _came_next(store, row):
+    if changed is None and _is_newest_and_next(store, row):
         return True
-    # If there is nothing to delete, the run's number in the rows is sufficient.
-    return not decided.of(*DELETING) and _all_stand(row, decided, _now(store, decided))
+    return not decided.of(*DELETING) and _all_are_marked(row, decided, _now(store, decided))
 
 
-def _came_next(store: Store, row: RunRow) -> bool:
-    """Return True if the run's commit directly follows the version that it was decided from.
+def _is_newest_and_next(store: Store, row: RunRow) -> bool:
+    """Return True if the run's commit directly follows the version that the run was decided from.
 
     The commit must also be the newest one of `pending`.  Then every row was as the decision had
     found it, and is now as the decision states.
@@ -204,15 +211,17 @@ def _came_next(store: Store, row: RunRow) -> bool:
     return version == row.pins.versions["pending"] + 1 and note == row.note
 
 
-def _alone_at(store: Store, row: RunRow, decided: Decided, changed: int | None) -> int | None:
+def _undisturbed_version(
+    store: Store, row: RunRow, decided: Decided, changed: int | None
+) -> int | None:
     """Return the version of `pending` that the run has just made.
 
     Return None if another writer has made a version since the decision.  Return None too if the
     MERGE of the run has not changed as many rows as it was to change.  The run makes one version by
     an append of forced rows, and one by a MERGE.
 
-    The number of the MERGE alone proves nothing.  It is also correct if another writer has added a
-    copy of one row and has removed another row.
+    The number of rows that the MERGE changed proves nothing by itself.  It is also correct if
+    another writer has added a copy of one row and has removed another row.
     """
     if changed != decided.of(*TOUCHING) or not row.pins.is_same_table("pending", store):
         return None
@@ -226,21 +235,21 @@ def _now(store: Store, decided: Decided) -> Relation:
     return _touched_part(store.relation("pending"), decided)
 
 
-def _all_stand(row: RunRow, decided: Decided, pending: Relation) -> bool:
-    """Return True if each entry that a run was to claim, or to force, has its number.
+def _all_are_marked(row: RunRow, decided: Decided, pending: Relation) -> bool:
+    """Return True if each entry that a run was to claim, or to force, has its run_seq.
 
     This counts entries, not rows, because an entry may have two rows.
     """
-    wanted = decided.of(*_OWNED)
+    wanted = decided.of(*_MARKED)
     if wanted == 0:
         return True
     # A sort-merge join, as in `Changes.after`.
-    standing = decided.rows(*_OWNED).sql(
-        f"SELECT /*+ MERGE(t) */ this.* FROM {{this}} AS this LEFT SEMI JOIN {{owned}} AS t"
+    marked = decided.rows(*_MARKED).sql(
+        f"SELECT /*+ MERGE(t) */ this.* FROM {{this}} AS this LEFT SEMI JOIN {{of_run}} AS t"
         f" ON {same_key('pending', 'this')}",
-        owned=pending.where(f"run_seq = {row.run_seq:d}L"),
+        of_run=pending.where(f"run_seq = {row.run_seq:d}L"),
     )
-    return standing.count() == wanted
+    return marked.count() == wanted
 
 
 _LOST_TYPES = {name: JOURNAL.types[name] for name in (*_KEY, *_FROM, "at_ms")}
@@ -257,15 +266,16 @@ def _verify_claims(
 ) -> tuple[Relation | None, int]:
     """Return the journal rows whose claim is missing from `pending`, or None if none is missing.
 
-    Also return the number of forced entries that are missing and may have existed.
+    Also return the number of missing forced entries that another writer may have removed.  If the
+    version right after the append is not readable, it is unknown.
 
     Forced entries are read right after their own append, because another writer may have
     acknowledged them before the MERGE.
     """
-    if not decided.of(*_OWNED):
+    if not decided.of(*_MARKED):
         return None, 0
-    # New rows of a mirrored source have this run's number too, so there the number proves nothing.
-    if row.staged is None and _all_stand(row, decided, pending):
+    # New rows of a mirrored source have this run_seq too, so there it proves nothing.
+    if not row.is_mirror and _all_are_marked(row, decided, pending):
         return None, 0
     claimed = _missed(row, decided.rows(*UPDATING), pending)
     _refuse_unapplied(store, claimed, row)
@@ -288,9 +298,9 @@ def _missed(row: RunRow, claims: Relation, pending: Relation) -> Relation:
 
 
 def _each_once(joined: Relation) -> Relation:
-    """Return journal rows that were joined with `pending`, once each.
+    """Return each journal row once, after a join with `pending`.
 
-    An entry may have two rows of `pending`.
+    The join returns a journal row twice if its entry has two rows of `pending`.
     """
     key = ", ".join((*_KEY, *_FROM))
     others = (name for name in joined.columns if name not in {*_KEY, *_FROM})
@@ -298,7 +308,7 @@ def _each_once(joined: Relation) -> Relation:
     return joined.sql(f"SELECT {key}, {values} FROM {{this}} AS this GROUP BY {key}")
 
 
-def _came_first(since: Sequence[CommitInfo], own: Sequence[CommitInfo], row: RunRow) -> bool:
+def _no_change_before(since: Sequence[CommitInfo], own: Sequence[CommitInfo], row: RunRow) -> bool:
     """Return True if no other writer changed a row before the last of the run's own commits.
 
     Only commits since the decision count.
@@ -318,20 +328,20 @@ def _verify_purges(
     commits: Sequence[CommitInfo],
     *,
     all_known: bool,
-    is_alone: bool,
+    was_undisturbed: bool,
 ) -> tuple[Relation | None, int]:
-    """Return the purges that another writer did or prevented, and the number of unknown ones.
+    """Return the purges that another writer did or prevented, and a number of undecided purges.
 
-    A missing row does not show which writer removed it.  If the run's own commit came first, its
-    number of rows shows it.  If not, the version right before that commit shows which rows existed
-    then.
+    An undecided purge is one whose row is missing, and it is unknown which writer removed it.  If
+    the run's own commit came first, the number of rows that it deleted is sufficient.  If not, the
+    version right before that commit shows which rows existed then.
     """
     wanted = decided.of(*DELETING)
     if wanted == 0:
         return None, 0
     # One journal row may delete several rows of a key.  A mirrored store may hold the key more than
     # once, and another writer may have added a copy.
-    if row.staged is None and is_alone:
+    if not row.is_mirror and was_undisturbed:
         deleted = [_deleted_by(store, commit, decided) for commit in commits]
         known = [number for number in deleted if number is not None]
         if len(known) == len(deleted) and wanted == sum(known):
@@ -380,7 +390,7 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[Commi
     commits = store.logs.history(table, limit=limit)
     # A commit between two reads pushes the oldest commit out of a list of limited length.  So the
     # list itself must show how many commits there are.
-    while _newer(commits, pinned) > limit == len(commits):
+    while len(commits) == limit and _newer(commits, pinned) > limit:
         limit = _newer(commits, pinned) + _RECENT
         commits = store.logs.history(table, limit=limit)
     since = [commit for commit in commits if commit["version"] > pinned]
@@ -388,9 +398,9 @@ def commits_since(store: Store, row: RunRow, table: str) -> tuple[Sequence[Commi
 
 
 def _newer(commits: Sequence[CommitInfo], pinned: int) -> int:
-    """Return the number of versions that a table got since one was pinned.
+    """Return the number of versions that a table has had since the pinned version.
 
-    It is negative if the table was created again.
+    The number is negative if the table was created again.
     """
     return int(commits[0]["version"]) - pinned
 
@@ -410,6 +420,7 @@ def run_of(commit: CommitInfo) -> int | None:
     A MERGE has the number as a literal in its predicate.  An append or a rewrite has the run's
     note.
     """
+    # The predicate is text such as "(t.run_seq#1234L < 7)".
     of_merge = re.search(r"run_seq#?\d*L? < (\d+)\b", _parameter(commit, "predicate"))
     if commit["operation"] == "MERGE" and of_merge is not None:
         return int(of_merge[1])
@@ -439,7 +450,7 @@ def _parameter(commit: CommitInfo, name: str) -> str:
 def _touched_part(rows: Relation, decided: Decided) -> Relation:
     """Return the part of `pending` within the bounds of the decided entries.
 
-    So a page does not open other files.
+    So a run that changes few ids, as a page of a sweep, opens few files.
     """
     return rows.within(decided.pending)
 
@@ -455,7 +466,7 @@ def _right_after(
 ) -> Relation | None:
     """Return `_readable` at a commit.
 
-    The newest version needs no trial, because all its files exist.
+    The newest version is not tried first, because all its files exist.
     """
     if commit["version"] != newest["version"]:
         return _readable(store, commit["version"], decided)
@@ -495,8 +506,11 @@ def _refuse_unapplied(store: Store, missed: Relation, row: RunRow) -> None:
 
 
 def _or_abandon(store: Store, row: RunRow) -> str:
-    """Return how to continue without a run, or an empty text if it cannot be abandoned."""
-    return "" if row.staged is None else f", and continue with: {abandon_command(store, row)}"
+    """Return the end of a message that says how to abandon a run.
+
+    It is empty if the run cannot be abandoned, because it does not mirror a source.
+    """
+    return "" if not row.is_mirror else f", and continue with: {abandon_command(store, row)}"
 
 
 def abandon_command(store: Store, row: RunRow) -> str:

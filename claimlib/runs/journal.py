@@ -196,6 +196,11 @@ class RunRow:
         return f"{self.command}:{self.run_id}"
 
     @property
+    def is_mirror(self) -> bool:
+        """Return True if the run makes the store equal to a source: a snapshot or an import."""
+        return self.staged is not None
+
+    @property
     def seen(self) -> Seen:
         """Return the versions that the run was decided from."""
         return Seen(self.run_seq, self.pins.versions)

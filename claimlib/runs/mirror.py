@@ -229,7 +229,7 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     has_new = bool(row.counts[NEW["pending"]])
     new = staged_pending(store, staged.uuid) if has_new else None
-    claims.apply(store, row, decided, new, near=_bounds(store, scope_of(row)))
+    claims.apply(store, row, decided, new, new_near=_bounds(store, scope_of(row)))
 
 
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:

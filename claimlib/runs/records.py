@@ -41,7 +41,7 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
         "cursors": partial(_cursors, store, row, decided),
         "groups": partial(_last_ids, store, row, decided),
     }
-    if row.staged is None:
+    if not row.is_mirror:
         writers["consumers"] = partial(_consumers, store, row, decided, outcome)
     due = [write for table, write in writers.items() if decided.of(*WRITTEN_FOR[table])]
     concurrently(due)

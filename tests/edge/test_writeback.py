@@ -178,13 +178,13 @@ def test_an_interruption_says_that_claims_may_be_on_the_server(
 
 
 def test_the_documented_rights_are_those_that_are_tested():
-    text = section("docs/server.md", "## Rights")
-    (stated,) = [
-        line.strip("`").partition("writer on >PASSWORD ")[2].split()
-        for line in text.splitlines()
-        if line.startswith("`ACL SETUSER writer")
-    ]
-    assert stated == rights_in(writing.__doc__, "writer")
+    lines = section("docs/server.md", "## Rights").splitlines()
+    stated = {
+        words[2]: words[5:]
+        for words in (line.strip("`").split() for line in lines if line.startswith("`ACL SETUSER"))
+    }
+    assert stated["writer"] == rights_in(writing.__doc__, "writer")
+    assert set(stated["rescuer"]) == {"~*", *stated["reader"][1:], *stated["writer"]}
 
 
 # ------------------------------------------------------------------- at the end of other commands
