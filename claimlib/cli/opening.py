@@ -60,16 +60,15 @@ def opened_store(
 ) -> Iterator[tuple[Store, Progress]]:
     """Yield the store, and the callback that shows progress.
 
-    The callback shows nothing with --quiet.  Spark starts only when it is needed, because that
-    takes ten seconds.
+    The callback shows nothing with --quiet.  Spark starts only when it is needed, because its start
+    is slow.
 
     Args:
         writes: True if the command writes to the store.
         inputs: the places of the tables that the user gives to the command.
-        look: raises an error if the request has a typing error, such as an unknown name.  It is
-            called before Spark starts, with the store as this process reads it.  It is not called
-            if the command needs no Spark, or if this process cannot read the store.  So the
-            command must check the same again.
+        look: raises an error if the request has a mistyped name, for example of an unknown group.
+            So the user does not wait for Spark first.  It is called only if Spark will start, and
+            if this process can read the store, too.  So the command must repeat the check.
 
     Raises:
         InputError: one of `inputs` does not exist.
@@ -95,10 +94,7 @@ Look = Callable[["Store"], object]
 
 
 def _check_input(place: str, settings: Config) -> None:
-    """Raise an error if a table cannot be read, before Spark starts.
-
-    Spark takes ten seconds to start.
-    """
+    """Raise an error before Spark starts if a table cannot be read."""
     from claimlib.engine.embedded_inputs import open_files
     from claimlib.engine.inputs import NOT_IN_CATALOG, NOTHING_THERE, is_name, is_path, unreadable
 
@@ -109,7 +105,9 @@ def _check_input(place: str, settings: Config) -> None:
         if is_path(place) and not os.path.exists(place):  # noqa: PTH110 - Path.exists() raises if a folder is unreadable
             raise unreadable(place, NOTHING_THERE)
     if settings.execution.engine is Engine.EMBEDDED:
-        with suppress(InputError):  # the command reports it after the errors of its own request
+        # This raises RequestError if only Spark can read the table.  The command reports the other
+        # faults of the table (InputError), after the errors of its own request.
+        with suppress(InputError):
             open_files(place)
 
 
@@ -123,6 +121,7 @@ def _opened(
     if uses_spark and look is None:
         return open_store(start(), store)
     if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
+        # If Spark is chosen, only `look` uses this store, so it need not accept writes.
         embedded = find_embedded(start, store, writes=writes and not uses_spark)
         if embedded is not None and not uses_spark:
             return embedded
@@ -136,9 +135,10 @@ def _opened(
 def _refuse_embedded(store: str, engine: Engine) -> None:
     if engine is Engine.EMBEDDED:
         raise RequestError(
-            f"the embedded engine cannot work on {local_folder(store) or store}: it must be a"
-            " folder of this machine, with tables to which no constraint, column or feature was"
-            " added, and in a process without a Spark session. Use --engine auto or --engine spark",
+            f"the embedded engine cannot work on {local_folder(store) or store}: the store must be"
+            " a folder of this machine. No constraint, column or feature may have been added to its"
+            " tables. The process must have no Spark session, and no variable or setting of another"
+            " Spark, such as SPARK_HOME. Use --engine auto or --engine spark",
             option="engine",
         )
 
@@ -147,7 +147,11 @@ def _refuse_embedded(store: str, engine: Engine) -> None:
 def locked(
     command: str, store: str, settings: Config, progress: Progress, *, is_repair: bool = True
 ) -> Iterator[None]:
-    """Hold `creation.repair_lock` of a store, and wait for it for the time in the settings."""
+    """Hold `creation.repair_lock` of a store.  The settings limit the time to wait for the lock.
+
+    Args:
+        is_repair: False if only missing tables are created.  A complete store is not locked then.
+    """
     from claimlib.runs import Phase
     from claimlib.store.creation import repair_lock
 
@@ -169,7 +173,7 @@ def definitions_of(
         yield _definitions(store, settings, start), progress
 
 
-# Spark gives these properties to new tables.
+# The beginning of the settings that give properties to new tables.
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 
@@ -214,7 +218,7 @@ def _without_effect(conf: Mapping[str, str]) -> Iterator[str]:
 
 
 class _Once:
-    """Open the session at the first call, from any thread."""
+    """Open the session at the first call, and return it at each call, from any thread."""
 
     def __init__(self, start: Callable[[], SparkSession]) -> None:
         self._start = start
@@ -225,23 +229,21 @@ class _Once:
         with self._lock:
             if self._spark is None:
                 self._spark = self._start()
-                process.catch_signals()
+                process.catch_signals()  # pyspark has replaced the handlers
             return self._spark
 
 
 def check_new_store(store: str, settings: Config) -> None:
-    """Raise an error if no store can be created at a place, before Spark is started.
-
-    Spark takes ten seconds to start.
+    """Raise an error before Spark starts if no store can be created at a place.
 
     Raises:
-        RequestError: no place is given, or it contains a secret, or it is no storage.
-        StorageError: it is on this machine, and no folder can be made there.
+        RequestError: the place is missing, contains a secret, or is not a storage location.
+        StorageError: the place is on this machine, and no folder can be created there.
     """
     folder = _folder_here(store, settings)
     if folder is None:
         return
-    with _refusals_named(folder):
+    with _os_errors_named(folder):
         above = next(path for path in (folder, *folder.parents) if path.exists())
         if not above.is_dir():
             raise StorageError(f"{above} is a file, but a store is a folder: give another location")
@@ -249,23 +251,22 @@ def check_new_store(store: str, settings: Config) -> None:
 
 
 def check_local_store(store: str, settings: Config, *, writes: bool = False) -> None:
-    """Raise an error if a store does not exist, before Spark is started.
-
-    Spark takes ten seconds to start.
+    """Raise an error before Spark starts if a store does not exist.
 
     Args:
         writes: True if the command writes to the store.
 
     Raises:
-        RequestError: no place is given, or it contains a secret, or it is no storage.
-        StorageError: it is a folder of this machine that may not be read, or not be written.
-        StoreNotFoundError: it is a folder of this machine, and no table is in it.
+        RequestError: the place is missing, contains a secret, or is not a storage location.
+        StorageError: the store is a folder of this machine, and the process has no permission to
+            read it, or to write to it.
+        StoreNotFoundError: the place is on this machine, and contains no table.
     """
     folder = _folder_here(store, settings)
     if folder is None:
         return
-    with _refusals_named(folder):
-        # A glob would ignore a folder that may not be read.
+    with _os_errors_named(folder):
+        # A glob would ignore a folder that this process has no permission to read.
         if folder.is_dir() and any((child / "_delta_log").is_dir() for child in folder.iterdir()):
             if writes:
                 check_writable(folder, _tables())
@@ -280,9 +281,9 @@ def _tables() -> Collection[str]:
 
 
 def _folder_here(store: str, settings: Config) -> Path | None:
-    """Return the folder of this machine that a store's place names.
+    """Return the local folder that the place of a store refers to.
 
-    The result is None if only Spark can find the place.
+    The result is None if only Spark can resolve the place.
     """
     check_place(store, "STORE")
     check_no_secret(store, "STORE")
@@ -292,7 +293,7 @@ def _folder_here(store: str, settings: Config) -> Path | None:
 
 
 @contextmanager
-def _refusals_named(folder: Path) -> Iterator[None]:
+def _os_errors_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # a path with a null character is a ValueError
@@ -320,7 +321,7 @@ def _why_no_store(folder: Path) -> str:
 def _state(phase: Phase, detail: str) -> str:
     """Return the state of the store after an interruption in this phase.
 
-    While a decision is being written, the run sets the text itself.
+    While a decision is being written, `runs.protocol` sets the text (`process.tell_state`).
     """
     from claimlib.runs import CLAIMS_SENT, DRY_RUN, NOTHING_DECIDED, Phase
 
@@ -329,7 +330,7 @@ def _state(phase: Phase, detail: str) -> str:
         return NOTHING_DECIDED
     if phase == Phase.SEND:
         return f"{NOTHING_DECIDED}; {CLAIMS_SENT}"
-    run = " ".join(detail.split()[:2])
+    run = " ".join(detail.split()[:2])  # the detail begins with "run NUMBER"
     return (
         f"the decision of {run} was written: the same command with its --run-id, or the next run,"
         " finishes it"
@@ -344,8 +345,8 @@ def session_of(settings: Config, *, debug: bool, java_options: str = "") -> Spar
     """Return the session that the settings request.
 
     Args:
-        java_options: the options of a JVM that is started.  They are `session.SHORT_LIVED` if a
-            command's work does not grow with the store.
+        java_options: the options of the JVM, if this call starts one.  They are
+            `session.SHORT_LIVED` if a command's work does not grow with the store.
     """
     from claimlib.session import open_session
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """Choose where else the report goes.  None if not given."""
+    """Choose further outputs of the report.  An output is None if it is not requested."""
 
     html: Annotated[
         Path | None,
@@ -96,10 +96,10 @@ def report(
 
 
 def _writers(files: FileOptions) -> Iterator[Callable[[RunReport], None]]:
-    """Yield a function for each requested file.  It writes the file.
+    """Yield a function for each further output.  It writes the file, or sends the event.
 
-    If a package is missing, or a file cannot be written, an error is raised before the store is
-    read.
+    If a package is missing, or a path cannot be a file, the error is raised at once, before the
+    store is read.
     """
     html, prometheus = report_file("html", files.html), report_file("prometheus", files.prometheus)
     if html is not None:
@@ -135,7 +135,8 @@ def _report_run(
     look = partial(find_reported, run=run)
     with opened_store(store, common.settings(), common, look=look) as (opened, _):
         reported = run_report(opened, run)
-    show_sections(full_report_of_run(reported), sections(reported), view)  # refuses unknown columns
+    # This comes first, because it refuses unknown columns, and then no file must be written.
+    show_sections(full_report_of_run(reported), sections(reported), view)
     for write in writers:
         write(reported)
 
@@ -148,7 +149,7 @@ def _report_period(
     from claimlib.report.period_report import report_of_period, sections
     from claimlib.runs.rollforward import wall_ms
 
-    if html is not None:
+    if html is not None:  # a missing package is an error before the store is read
         from claimlib.report.run_report_html import period_as_html
 
     now_ms = wall_ms()
@@ -175,7 +176,9 @@ def write_report(option: str, path: Path, write: Callable[[Path], None]) -> None
 
 
 def report_file(option: str, path: Path | None) -> Path | None:
-    """Return the file that a path leads to.  It is replaced, so it must not be a link.
+    """Return the file that a path leads to, with links resolved.
+
+    The caller replaces this file.  If the path were a link, only the link would be replaced.
 
     Raises:
         RequestError: the path leads to a folder or a device, or its folder does not exist.

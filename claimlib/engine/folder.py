@@ -1,4 +1,4 @@
-"""Find the files of a version of a Delta table in a local folder, so that DuckDB reads them."""
+"""Find the files of a version of a Delta table in a local folder, so that DuckDB can read them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ class TableFiles:
         version: the version.
         columns: name and DuckDB type of each column, in order.
         partition: the name of the partition column.  None if there is none.
-        paths: by value of the partition column (None without partitions), the absolute paths of its
-            files.
-        number_of_rows: the number of their rows, with deleted rows, as far as the log has it.
-        id_ms: by path, the smallest and the largest `id_ms` of a file, as far as the log has them.
-        deleted: one row per deleted row of these files: path, row (its number in the file).  None
+        paths: by value of the partition column (None without partitions), the absolute paths of the
+            files with this value.  `of_partition` and `within` select from these paths only.
+        number_of_rows: the number of rows in all files of the version, including deleted rows.
+            Files whose number is not in the log do not count.
+        id_ms: by path, the smallest and the largest `id_ms` of each file of the version, as far as
+            the log has them.
+        deleted: one row per deleted row of the version: path, row (its number in the file).  None
             if no file has a deletion vector.
     """
 
@@ -45,19 +47,23 @@ class TableFiles:
     deleted: pa.Table | None
 
     def of_partition(self, partition: str, value: str | None) -> TableFiles:
-        """Return the files with a value of a partition column.
+        """Return the files of one partition.
 
         Return all files if the column does not partition the table.
 
         Args:
-            value: None means no file.
+            value: the value of the partition column.  None means a value that no file has.
         """
         if self.partition != partition:
             return self
         return replace(self, paths={of: paths for of, paths in self.paths.items() if of == value})
 
     def within(self, by_bucket: Sequence[tuple[int, int, int]]) -> TableFiles:
-        """Return the files that may have rows in one of some intervals of buckets."""
+        """Return the files that may have rows in any of the given intervals.
+
+        Args:
+            by_bucket: the intervals, each as a bucket, its smallest and its largest `id_ms`.
+        """
         intervals = defaultdict(list)
         for bucket, low, high in by_bucket:
             intervals[str(bucket)].append((low, high))
@@ -114,7 +120,7 @@ def new_name() -> str:
     return f"part-00000-{uuid.uuid4()}"
 
 
-# Delta keeps the beginning of a longer text.  Here such a text gets no statistics.
+# Delta truncates longer texts in statistics.  This module writes no statistics for such texts.
 _LONGEST_STATISTIC = 100
 
 
@@ -179,17 +185,17 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    # A path as it is might be taken for a URL.
+    # delta-rs might take a plain path for a URL.
     try:
         table = DeltaTable(folder.as_uri(), version=version)
     except DeltaError as error:
         if version is None:
             raise
         raise VersionExpiredError.of(folder.name, version) from error
-    folder = folder.resolve()  # delta-rs names the files of deleted rows without links
+    folder = folder.resolve()  # delta-rs resolves links in the paths of files with deleted rows
     actions = pa.table(table.get_add_actions())
     is_counted = "num_records" in actions.column_names
-    flat = pa.table(table.get_add_actions(flatten=True))
+    flat = pa.table(table.get_add_actions(flatten=True))  # has the statistics as columns
     partitions = table.metadata().partition_columns
     partition = partitions[0] if partitions else None
     values = [None] * actions.num_rows if partition is None else actions["partition"].to_pylist()
@@ -234,7 +240,7 @@ def absolute(folder: Path, path: str) -> str:
 def as_utf_8(path: Path) -> str:
     """Return a path as DuckDB accepts it, with its bytes read as UTF-8 in every locale.
 
-    delta-rs opens no table in a folder whose name is not UTF-8.
+    delta-rs cannot open a table in a folder whose name is not UTF-8.
     """
     return os.fsencode(path).decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""Add functions of Spark to DuckDB, which lacks them or computes them otherwise."""
+"""Add functions of Spark to DuckDB, which lacks them or computes them differently."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def add_functions(database: DuckDBPyConnection) -> None:
 
 _MACROS = (
     "CREATE MACRO pmod(a, b) AS ((a % b) + b) % b",
-    # Statements convert only from 16 to 10, for the text of an unsigned number.
+    # The statements of claimlib convert only from base 16 to base 10, so the bases are ignored.
     "CREATE MACRO conv(digits, from_base, to_base) AS CAST(('0x' || digits)::UBIGINT AS VARCHAR)",
     "CREATE MACRO safe_subtract(a, b) AS TRY(a - b)",
     "CREATE MACRO spark_partition_id() AS 0",
     "CREATE MACRO raise_error(said) AS error(said)",
     "CREATE MACRO claimlib_millis(t) AS (epoch_us(t) - pmod(epoch_us(t), 1000)) // 1000",
-    # DuckDB refuses a file with any other text.
+    # The result is always true, because DuckDB refuses a file with text that is not UTF-8.
     "CREATE MACRO is_valid_utf8(text) AS true",
 )
 
@@ -71,6 +71,7 @@ def _hash(seeds: pa.ChunkedArray, texts: pa.ChunkedArray) -> pa.Array:
     """
     names, of_name = _distinct(texts)
     distinct_seeds, of_seed = _distinct(seeds)
+    # A pair is one number: the index of its seed times the number of names, plus that of its name.
     pairs, of_pair = _distinct(pa.array(of_seed.astype(np.int64) * len(names) + of_name))
     numbers = _hashes(
         [names[pair % len(names)] for pair in pairs],
@@ -145,7 +146,8 @@ def _hash_fields(seeds: pa.ChunkedArray, entries: pa.ChunkedArray) -> pa.Array:
     return pa.array(numbers.view(np.int64))
 
 
-# Quotes within a text are escaped.
+# A fraction or exponent right after a key.  It matches nothing inside a text, because quotes within
+# a text are escaped, so that a backslash stands where the pattern needs the end of a key.
 _FRACTION = re.compile(r'(?<=\w":)-?[0-9]+(?:\.[0-9]+(?:e[-+]?[0-9]+)?|e[-+]?[0-9]+)')
 
 
@@ -166,7 +168,10 @@ def _json(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def _matches(texts: pa.ChunkedArray, patterns: pa.ChunkedArray) -> pa.Array:
-    """Return True for each spelled name whose bytes match the pattern of a glob."""
+    """Return for each spelled name whether it matches the pattern of a glob.
+
+    The pattern is about bytes, so each byte of the UTF-8 text becomes one character.
+    """
 
     @lru_cache(maxsize=65_536)
     def matches(text: str | None, pattern: str | None) -> bool | None:

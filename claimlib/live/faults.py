@@ -34,9 +34,9 @@ from claimlib.semantics.names import spell
 Word = bytes | str | int
 
 ALL_KEYS = "%R~*"
-"""The access rule that grants reading of all keys."""
+"""The access rule that grants read access to all keys."""
 ALL_KEYS_TO_WRITE = "~*"
-"""The access rule that grants reading and writing of all keys."""
+"""The access rule that grants read and write access to all keys."""
 
 # The position of a command's key among its words.  The other commands that claimlib sends have no
 # key.
@@ -87,18 +87,18 @@ _FAULTS = (
             *("unknown subcommand", "Unknown subcommand"),
         ),
         RequestError,
-        "{source} does not understand {command} as it is sent ({text}): it is older than Redis "
-        "7.0, or is no Redis or Valkey; give another server's address",
+        "{source} does not understand {command} as claimlib sends it ({text}): the server is older "
+        "than Redis 7.0, or is neither Redis nor Valkey; give another server's address",
     ),
     _Fault(
-        (AskError, TryAgainError),  # AskError: MOVED too
+        (AskError, TryAgainError),  # MovedError is a subclass of AskError
         ("MOVED", "ASK", "TRYAGAIN"),
         SlotMovedError,
         "{source} does not serve key {key}, whose slot moves to another node of the cluster: try"
         " again",
     ),
     _Fault(
-        (ClusterDownError,),  # MASTERDOWN too
+        (ClusterDownError,),  # MasterDownError is a subclass of it
         ("BUSY", "MASTERDOWN", "CLUSTERDOWN"),
         SourceUnreachableError,
         "{source} cannot answer now, try again ({text})",
@@ -118,8 +118,12 @@ _FAULTS = (
 )
 _OTHER_FAULT = _Fault((), (), SourceError, "{source} refused {command}: {text}")
 
-# The texts for NOPERM inside other errors: in a script (Redis 7.0; 7.2 and Valkey), and for EXEC.
-_DENIED_WITHIN = ("can't run this command", "ACL failure in script", "because of: NOPERM")
+# Texts that report NOPERM inside another error.
+_DENIED_WITHIN = (
+    "can't run this command",  # in a script of Redis 7.0
+    "ACL failure in script",  # in a script of Redis 7.2 and Valkey
+    "because of: NOPERM",  # of EXEC
+)
 _COMMAND_IN_MESSAGE = re.compile(r"'([^']+)' command")
 
 
@@ -149,7 +153,7 @@ def transport_fault(label: str, error: RedisError) -> ClaimlibError:
         reason = "is still loading its data: try again later"
     elif isinstance(error, ReplyTimeoutError):
         reason = (
-            "did not answer in time: try again, and check that the URL is right about TLS "
+            "did not answer in time: try again. If it never answers, check host, port and TLS "
             "(rediss:// with TLS, redis:// without)"
         )
     else:
@@ -170,7 +174,7 @@ def _denied(
         command = named[1]
         rule = f"+{command}"
         message = f"the user on {label} has no permission to run {command}: grant {rule}"
-    elif "key" not in text:
+    elif "key" not in text:  # the server names neither a command nor a key
         rule = f"+{command}"
         message = (
             f"the user on {label} has no permission to run {command}, or a command that it calls:"

@@ -1,29 +1,30 @@
 """Ask a server for its state, and refuse servers that cannot be read.
 
-HELLO returns mode and role to every user that is logged in, with any rights.  INFO takes the right
-`+info`.  It also returns the ids of the process and of the history of the data.  It shows if the
-server is loading, and if a replica is in step with its master.  If HELLO is renamed or disabled,
-INFO returns mode and role as well.
+HELLO returns mode and role to every user that is logged in, whatever the user's rights.  INFO needs
+the right `+info`.  It also returns the ids of the process and of the history of the data.  It shows
+whether the server is loading, and whether a replica is in sync with its master.  If HELLO is
+renamed or disabled, claimlib takes mode and role from INFO.
 
-Not read are:
+claimlib does not read these servers:
 
 - a sentinel, which has no keys;
 - a server that is loading its data;
-- a replica that is not in step with its master;
-- a replica if the user lacks the right to INFO, and a server that does not report its mode.
+- a server that does not report its mode;
+- a replica that is not in sync with its master;
+- a replica if the user lacks the right to INFO.
 
-Entries that a replica does not have yet would be taken for deleted, and what it still has for
-pending.  A replica is in step if all of this is true:
+An entry that a replica has not received yet would count as deleted.  An entry that was acknowledged
+on the master meanwhile would count as pending.  A replica is in sync if all of this is true:
 
 - its link to the master is up;
 - it is not being synchronized;
 - it has heard from the master within `MAX_SILENCE_S`;
 - it has applied all that it had received when it was first asked.
 
-A busy replica often has received half of a command, so it is asked again for a second.  A master
-pings every 10 seconds (`repl-ping-replica-period`).  The replicas of a replica get these pings
-through it.  So they get no pings, with their link up, when it loses the master.  A replica cannot
-know how much the master has not sent yet.
+A busy replica has often received only a part of a command, so claimlib asks again for up to a
+second.  A master pings every 10 seconds (`repl-ping-replica-period`).  A replica passes the pings
+on to its own replicas.  If it loses its master, they get no more pings, although their link is up.
+A replica cannot know how much the master has not sent yet.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class SlotMap(NamedTuple):
     """State which master of a cluster has which keys.
 
     Attributes:
-        nodes: as the servers describe them.  Empty for a single server.
+        nodes: the nodes with their slots, as the servers describe them.  They are only compared, to
+            see whether the slots have changed.  Empty for a single server.
         is_moving: True if keys are being moved from one server to another.
     """
 
@@ -72,8 +74,8 @@ class ServerState:
     """Describe a server.  Its three ids are those of `batches.SourceOpened`.
 
     Attributes:
-        trims_in_order: True if XTRIM is known to delete the smallest ids only.  Redis from 8.2 on
-            can pass over entries that groups still need (XTRIM … ACKED).
+        trims_in_order: True if XTRIM is known to delete the smallest ids only.  Redis 8.2 and later
+            can skip entries that groups still need (XTRIM … ACKED).
     """
 
     mode: str | None = None
@@ -100,7 +102,7 @@ def ask_server(source: Source) -> ServerState:
     Raises:
         RequestError: it is a sentinel, or its mode is unknown.
         PermissionDeniedError: the user lacks the right to INFO, and it is needed.
-        SourceUnreachableError: it is loading, or a replica that is not in step with its master.
+        SourceUnreachableError: it is loading, or a replica that is not in sync with its master.
     """
     state, info = _ask(source)
     _check_mode(source.label, state.mode)
@@ -109,15 +111,15 @@ def ask_server(source: Source) -> ServerState:
             f"{source.label} is still loading its data: try again later", source=source.label
         )
     if state.is_replica:
-        _check_in_step(source, info)
+        _check_in_sync(source, info)
     return state
 
 
 def check_unchanged(source: Source, before: ServerState) -> None:
-    """Raise an error if the server has changed its role, or the history of data that it follows.
+    """Raise an error if the server has changed its role, or is now a replica of other data.
 
-    What was read must then be discarded.  A master may change its own replication id, because its
-    data stay the same.
+    The caller must then discard what it has read.  A master may change its own replication id,
+    because its data stay the same.
 
     Raises:
         SourceUnreachableError: it is not the same server any more.
@@ -175,7 +177,7 @@ def _hello(source: Source) -> dict[str, str]:
     """Return the fields of HELLO, or an empty dict if it is renamed or disabled."""
     try:
         reply = attributes(source.call("HELLO"))
-    except PermissionDeniedError:
+    except PermissionDeniedError:  # `faults` also raises it for an unknown command
         return {}
     return {key.decode(): reply[key].decode() for key in _OF_HELLO if key in reply}
 
@@ -212,7 +214,7 @@ def _check_mode(label: str, mode: str | None) -> None:
         )
 
 
-def _check_in_step(source: Source, info: _Info) -> None:
+def _check_in_sync(source: Source, info: _Info) -> None:
     if not info:
         raise PermissionDeniedError(
             f"{source.label} is a replica, and the user has no permission to ask whether it is "
@@ -223,31 +225,33 @@ def _check_in_step(source: Source, info: _Info) -> None:
         )
     arrived = _number(info, "slave_read_repl_offset", absent=0)
     for _ in range(_ASK_AGAIN_TIMES):
-        if reason := _lost_touch(info):
-            raise _out_of_step(source, info, reason)
+        if reason := _lost_contact(info):
+            raise _out_of_sync(source, info, reason)
         missing = arrived - _number(info, "slave_repl_offset", absent=arrived)
         if missing <= 0:
             return
         time.sleep(_ASK_AGAIN_S)
         info = _info(source)
-    raise _out_of_step(
+    raise _out_of_sync(
         source, info, f"it has received {missing:,} bytes that it has not applied yet"
     )
 
 
-def _lost_touch(info: _Info) -> str | None:
-    """Return why a replica may not know what its master does, or None if it does."""
+def _lost_contact(info: _Info) -> str | None:
+    """Return the reason if a replica may have lost contact with its master, else None."""
     if info.get("master_sync_in_progress") == "1":
         return "it is being synchronized"
     if info.get("master_link_status") != "up":
         return "its link to the master is down"
     silent_s = _number(info, "master_last_io_seconds_ago", absent=-1)
-    if not 0 <= silent_s <= MAX_SILENCE_S:
+    if silent_s < 0:
+        return "it does not report when it last heard from the master"
+    if silent_s > MAX_SILENCE_S:
         return f"it last heard from the master {silent_s} s ago (more than {MAX_SILENCE_S} s)"
     return None
 
 
-def _out_of_step(source: Source, info: _Info, reason: str) -> SourceUnreachableError:
+def _out_of_sync(source: Source, info: _Info, reason: str) -> SourceUnreachableError:
     master = f"{info.get('master_host')}:{info.get('master_port')}"
     return SourceUnreachableError(
         f"{source.label} is a replica that is not in sync with its master {master}: {reason}; try "
