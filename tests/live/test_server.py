@@ -327,6 +327,21 @@ def test_a_replica_of_a_replica_that_lost_its_master_is_refused_as_it_falls_sile
         assert is_up(client)
 
 
+class SilentReplica:
+    """Stands in for a replica whose INFO lacks a field."""
+
+    label = "the replica"
+
+    def call(self, word):
+        reply = [b"mode", b"standalone", b"role", b"replica"]
+        return reply if word == "HELLO" else b"role:slave\r\nmaster_link_status:up\r\n"
+
+
+def test_a_replica_that_does_not_report_its_last_contact_is_refused():
+    with pytest.raises(SourceUnreachableError, match="does not report when it last heard"):
+        server_module.ask_server(SilentReplica())
+
+
 class Relay:
     """Passes on what a master sends to its replica, up to a limit; the rest once it is opened."""
 
