@@ -19,7 +19,7 @@ Conventions that hold in every table:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -30,6 +30,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, StructType
 
 SCHEMA_VERSION = "3"
+FIRST_SCHEMA_VERSION = "2"
+"""The earliest version that can be upgraded.  Old versions of an upgraded table may have it."""
 UPGRADABLE = frozenset({"2"})
 """The earlier schema versions that `claimlib upgrade` upgrades to this one."""
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
@@ -130,7 +132,7 @@ class Column:
     type: str
     nullable: bool = False
     generated_as: str | None = None
-    since: str = "2"
+    since: str = FIRST_SCHEMA_VERSION
 
     @property
     def simple_type(self) -> str:
@@ -164,6 +166,17 @@ class Table:
     def added_since(self, version: str) -> list[Column]:
         """Return the columns that tables of an earlier schema version lack."""
         return [column for column in self.columns if int(column.since) > int(version)]
+
+    def lacking(self, names: Collection[str]) -> Mapping[str, str]:
+        """Return the columns that a version of the table lacks: name and SQL type.
+
+        A version from before an upgrade lacks the columns that the upgrade has added.
+
+        Args:
+            names: the columns of that version.
+        """
+        later = self.added_since(FIRST_SCHEMA_VERSION)
+        return {column.name: column.type for column in later if column.name not in names}
 
     @property
     def types(self) -> Mapping[str, str]:
@@ -211,7 +224,7 @@ _ID_NAMES = ("id_ms", "id_seq")
 _SIGN_BIT = "CAST(-9223372036854775808 AS BIGINT)"
 
 
-def _columns(*specs: str, since: str = "2") -> tuple[Column, ...]:
+def _columns(*specs: str, since: str = FIRST_SCHEMA_VERSION) -> tuple[Column, ...]:
     """Return the columns of texts `name TYPE`.  A `?` at the end means that it may hold null."""
     columns = []
     for spec in specs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar, Protocol
@@ -169,7 +169,8 @@ class SparkEngine:
             ordered = self.frame(leaf.input).sortWithinPartitions(*order)
             return ordered.mapInPandas(leaf.function, types)
         if isinstance(leaf, TableScan) and self._tables is not None:
-            return self._tables.read_at(leaf.table, leaf.version).select(*leaf.columns)
+            frame = self._tables.read_at(leaf.table, leaf.version)
+            return _selected(frame, leaf.table, leaf.columns)
         if isinstance(leaf, Rows):
             return divided_frame(self._spark, leaf.arrow)
         raise AssertionError(f"{leaf} needs a store")
@@ -205,7 +206,7 @@ class SparkEngine:
         if known is not None and known[0] == version:
             return known[1]
         names = [column.name for column in TABLES[scan.table].columns if column.name != "fields"]
-        rows = self._tables.read_at(scan.table, version).select(*names)
+        rows = _selected(self._tables.read_at(scan.table, version), scan.table, names)
         few = rows.limit(limits.LIMITS.fetched_rows + 1).toArrow()
         if few.num_rows > limits.LIMITS.fetched_rows:
             self._large.add(scan.table)
@@ -253,6 +254,19 @@ def _without_rows(leaf: Node) -> Node:
     if not isinstance(leaf, TableScan):
         return leaf
     return Rows(TABLES[leaf.table].arrow_schema(leaf.columns).empty_table())
+
+
+def _selected(frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
+    """Return columns of a version of a table.  Columns that the version lacks are null."""
+    lacking = TABLES[table].lacking(())
+    if not lacking.keys().isdisjoint(columns):
+        lacking = TABLES[table].lacking(frame.columns)
+    return frame.select(
+        *(
+            F.lit(None).cast(lacking[name]).alias(name) if name in lacking else name
+            for name in columns
+        )
+    )
 
 
 def _with_escaped_braces(text: str) -> str:

@@ -15,6 +15,7 @@ from claimlib.commands.check import check
 from claimlib.commands.runs import find_run, list_runs
 from claimlib.commands.upgrade import upgrade
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.spark import frame_of
 from claimlib.errors import (
     CommitConflictError,
     SchemaVersionError,
@@ -22,7 +23,7 @@ from claimlib.errors import (
     UnfinishedRunError,
 )
 from claimlib.report.store import report_of_upgrade
-from claimlib.schema import SCHEMA_VERSION, TABLES, UPGRADABLE
+from claimlib.schema import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import lock
 from claimlib.store.commits import change_table
@@ -120,6 +121,19 @@ def test_after_an_upgrade_both_engines_work_on_the_store_and_list_old_and_new_ru
     again = upgrade(definitions_of(spark, old, engine))
     assert (again.tables, files_of(old)) == ((), before)
     assert report_of_upgrade(again).notes == ("the store is up to date: nothing was changed",)
+
+
+def test_a_version_from_before_the_upgrade_has_nulls_in_the_columns_that_were_added(
+    spark: SparkSession, old: Path
+) -> None:
+    table = newest(old / "runs")
+    assert table is not None
+    upgrade(definitions_of(spark, old, EMBEDDED))
+    columns = ("run_id", "engine")
+    embedded = opened(spark, old, EMBEDDED).relation("runs", table.version).select(*columns)
+    assert embedded.collect() == [{"run_id": "first", "engine": None}]
+    by_spark = opened(spark, old, BY_SPARK).relation("runs", table.version).select(*columns)
+    assert frame_of(by_spark).collect() == [("first", None)]
 
 
 @SPARK_LATER
@@ -250,6 +264,6 @@ def test_a_missing_store_and_one_of_another_version_are_refused(
 
 def test_a_column_that_was_added_may_hold_null_and_stands_last() -> None:
     for table in TABLES.values():
-        added = table.added_since(min(UPGRADABLE))
+        added = table.added_since(FIRST_SCHEMA_VERSION)
         assert all(column.nullable and column.generated_as is None for column in added)
         assert list(table.columns[len(table.columns) - len(added) :]) == added
