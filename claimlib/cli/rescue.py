@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated
 
@@ -83,8 +82,10 @@ def rescue(
         stream_glob=reading.stream_glob,
         group_glob=reading.group_glob,
     )
+    is_missing = _is_missing(store, settings)
     reading.check()
-    _create(store, settings, common)
+    if is_missing:
+        _create(store, settings, common)
     with opened_store(store, settings, common, writes=True) as (opened, progress):
         reply = run_rescue(
             opened, reading, request, run_id=run_id, dry_run=dry_run, progress=progress
@@ -96,13 +97,22 @@ def rescue(
         raise typer.Exit(process.SOME_REFUSED)
 
 
+def _is_missing(store: str, settings: Config) -> bool:
+    """Return True if a store does not exist, although its place is on this machine.
+
+    Raises:
+        StorageError: the process has no permission to write to the store.
+    """
+    try:
+        check_local_store(store, settings, writes=True)
+    except StoreNotFoundError:
+        return True
+    return False
+
+
 def _create(store: str, settings: Config, common: Common) -> None:
-    """Create the store if its place is a folder of this machine, and it does not exist."""
     from claimlib.commands.init import init
 
-    with suppress(StoreNotFoundError):
-        check_local_store(store, settings, writes=True)
-        return
     with (
         definitions_of(store, settings, common) as (definitions, progress),
         locked("init", store, settings, progress, is_repair=False),

@@ -8,36 +8,10 @@ from typing import Any
 import typer.main
 
 from claimlib.cli.commands import app
+from tests.edge.commands import COMMANDS
 from tests.edge.documents import ROOT
 
 FILE = ROOT / "docs" / "commands.md"
-# Where a command is explained, with examples that run.
-GUIDES = {
-    "init": "tables.md",
-    "upgrade": "upgrading.md",
-    "snapshot": "server.md",
-    "import": "own-tables.md",
-    "check": "looking.md",
-    "xautoclaim": "sweeps.md",
-    "reset-cursor": "sweeps.md",
-    "xclaim": "by-id.md",
-    "xack": "by-id.md",
-    "retire": "by-id.md",
-    "writeback": "server.md#write-claims-back",
-    "undo": "runs.md#undo",
-    "maintain": "maintenance.md",
-    "rescue": "server.md#all-in-one-command",
-    "xpending": "looking.md",
-    "describe": "looking.md",
-    "runs": "looking.md",
-    "entry": "looking.md",
-    "report": "reports.md",
-    "advise": "reports.md",
-    "serve": "looking.md",
-    "abandon": "runs.md",
-    "doctor": "looking.md",
-    "demo": "../README.md#try-it",
-}
 _HEAD = """\
 # Commands and options
 
@@ -77,7 +51,7 @@ def reference() -> str:
         _table(common),
         *(
             f"## {name}\n\n{_usage(name, command)}\n\n{_about(command)}"
-            f" More: [{GUIDES[name]}]({GUIDES[name]}).\n\n"
+            f" More: [{COMMANDS[name].guide}]({COMMANDS[name].guide}).\n\n"
             + _table([row for row in told[name] if row not in common])
             + _without([row for row in common if row not in told[name]], told[name])
             for name, command in commands.items()

@@ -18,25 +18,16 @@ from claimlib.store.lock import FILE
 from claimlib.store.tables import Store
 from claimlib.testing.tables import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
+from tests.edge.commands import COMMANDS, WRITING
 from tests.edge.processes import ROOT, run_claimlib, started_claimlib
 from tests.lock_holder import holding, release, told
 
 NO_JAVA = {"JAVA_HOME": "/nowhere"}
 PATIENCE_S = 60
-SWEEP = ("--consumer", "c", "--min-idle", "1m", "--now", "2025-06-15T15:07:00Z")
-WRITING = {
-    "snapshot": ("redis://127.0.0.1:1/0", "{}"),
-    "import": ("{}", "--entries", "lake.a.e", "--pending", "lake.a.p"),
-    "xautoclaim": ("{}", *SWEEP),
-    "reset-cursor": ("{}", "nightly"),
-    "xclaim": ("{}", "s", "g", "c", "1-0", "--min-idle", "1m"),
-    "xack": ("{}", "s", "g", "1-0"),
-    "retire": ("{}", "s", "g", "c", "--to", "d"),
-    "abandon": ("{}", "snapshot:x"),
-    "init": ("{}", "--accept-replaced"),
-}
+# They take the lock after they have asked the server, and there is none.
+ASKING_FIRST = {"writeback", "rescue"}
 READING = {
-    "xautoclaim": ("{}", *SWEEP, "--dry-run"),
+    "xautoclaim": (*COMMANDS["xautoclaim"].words, "--dry-run"),
     "xpending": ("{}",),
     "describe": ("{}", "s", "g"),
     "runs": ("{}",),
@@ -49,7 +40,9 @@ READING = {
 def where(open_store, empty_store, tmp_path_factory):
     """Return the folder of a store with pending entries of the stream s."""
     folder = shutil.copytree(empty_store, tmp_path_factory.mktemp("locked") / "store")
-    write_keyspace(open_store(folder), keyspace(b"s"), NOW_MS)
+    store = open_store(folder)
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    xautoclaim(store, SweepRequest(REQUEST, stream_glob="t"), now_ms=NOW_MS)  # claims nothing
     return folder
 
 
@@ -62,13 +55,13 @@ def held(where):
 
 
 @pytest.mark.usefixtures("in_session")
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", [name for name in WRITING if name not in ASKING_FIRST])
 def test_a_command_that_writes_ends_with_5_and_names_the_run_that_it_would_wait_for(
     claimlib, held, command, monkeypatch
 ):
     ids = SourceOpened(None, None)  # there is no server
     monkeypatch.setattr(ServerReading, "check", lambda _: ids)
-    words = [word.format(held) for word in WRITING[command]]
+    words = COMMANDS[command].on(held)
     said = claimlib(command, *words, "--wait", "0", "--quiet")
     assert (said.code, said.out) == (5, ""), said.err
     (line,) = said.err.splitlines()
@@ -110,7 +103,7 @@ def test_a_process_names_the_run_that_it_waits_for_and_continues_when_that_has_e
     where, tmp_path
 ):
     folder = shutil.copytree(where, tmp_path / "store")
-    words = ("xautoclaim", folder, *SWEEP, "--engine", "embedded")
+    words = ("xautoclaim", *COMMANDS["xautoclaim"].on(folder), "--engine", "embedded")
     with (
         holding(folder, "xautoclaim:nightly") as holder,
         started_claimlib(*words, **NO_JAVA) as waiting,
@@ -123,7 +116,7 @@ def test_a_process_names_the_run_that_it_waits_for_and_continues_when_that_has_e
         r"claimlib: lock · waiting for xautoclaim:nightly \(process \d+ on .+, since 20.+Z\)\n"
     )
     assert re.fullmatch(expected, line), (line, rest)
-    assert (waiting.returncode, "XAUTOCLAIM, run 1" in out) == (0, True), rest
+    assert (waiting.returncode, "XAUTOCLAIM, run 2" in out) == (0, True), rest
 
 
 def test_spark_waits_for_an_embedded_process_and_finishes_its_run_after_a_kill(
@@ -150,7 +143,7 @@ def test_spark_waits_for_an_embedded_process_and_finishes_its_run_after_a_kill(
         process.kill()
         process.wait(PATIENCE_S)
     assert seen[0] == (Phase.LOCK, "waiting for xautoclaim:killed")
-    assert (Phase.RECOVER, "finishing run 1") in seen
+    assert (Phase.RECOVER, "finishing run 2") in seen
     assert (reply.counts["claimed"], reply.counts["deleted"]) == (CLAIMED, DELETED)
 
 
@@ -169,14 +162,15 @@ def test_an_embedded_process_waits_for_spark_and_reads_meanwhile(spark, where, t
     def meanwhile(phase, _detail):
         if phase is Phase.DECIDE and not ended:
             for command in ("xack", "xpending"):
-                words = (*WRITING["xack"][1:], "--wait", "0") if command == "xack" else ()
+                words = ("--wait", "0") if command == "xack" else ()
                 ended[command] = run_claimlib(
-                    command, folder, *words, "--engine", "embedded", **NO_JAVA
+                    *(command, *COMMANDS[command].on(folder), *words, "--engine", "embedded"),
+                    **NO_JAVA,
                 )
 
     store = Store.open(spark, str(folder))
     xautoclaim(store, SweepRequest(REQUEST), run_id="by-spark", progress=meanwhile)
     assert "is locked by xautoclaim:by-spark (process " in ended["xack"].stderr
     assert [process.returncode for process in ended.values()] == [5, 0], ended
-    later = run_claimlib("xack", folder, *WRITING["xack"][1:], "--wait", "0", **NO_JAVA)
+    later = run_claimlib("xack", *COMMANDS["xack"].on(folder), "--wait", "0", **NO_JAVA)
     assert later.returncode == 0, later.stderr

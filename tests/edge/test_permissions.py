@@ -6,20 +6,8 @@ import pytest
 
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.errors import StorageError
+from tests.edge.commands import COMMANDS, WRITING
 
-COMMANDS = {
-    "snapshot": ("redis://127.0.0.1:1/0", "{}"),
-    "import": ("{}", "--entries", "lake.a.e", "--pending", "lake.a.p"),
-    "xautoclaim": ("{}", "--consumer", "c", "--min-idle", "1m"),
-    "reset-cursor": ("{}", "nightly"),
-    "xclaim": ("{}", "s", "g", "c", "1-0", "--min-idle", "1m"),
-    "xack": ("{}", "s", "g", "1-0"),
-    "retire": ("{}", "s", "g", "c", "--to", "d"),
-    "writeback": ("{}", "1", "redis://127.0.0.1:1/0"),
-    "undo": ("{}", "1"),
-    "maintain": ("{}",),
-    "abandon": ("{}", "snapshot:x"),
-}
 PARTS = ("", "pending", "journal/_delta_log", "entries/bucket=3")
 
 
@@ -36,15 +24,14 @@ def forbid(monkeypatch):
     return forbid
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WRITING)
 def test_a_command_that_writes_is_refused_at_once_and_names_the_folder(
     claimlib, store_path, forbid, command
 ):
     (store_path / "entries" / "bucket=3").mkdir()
     for part in PARTS if command == "xautoclaim" else PARTS[1:2]:
         forbid(store_path / part if part else store_path)
-        words = [word.format(store_path) for word in COMMANDS[command]]
-        refused = claimlib(command, *words)
+        refused = claimlib(command, *COMMANDS[command].on(store_path))
         assert (refused.code, refused.out) == (4, "")
         folder = str(store_path / part).rstrip("/")
         (line,) = refused.err.splitlines()
@@ -54,7 +41,7 @@ def test_a_command_that_writes_is_refused_at_once_and_names_the_folder(
 def test_what_only_reads_goes_on_and_doctor_says_what_to_do(claimlib, store_path, forbid):
     forbid(store_path / "journal")
     assert claimlib("xpending", store_path).code == 0
-    assert claimlib("xautoclaim", store_path, *COMMANDS["xautoclaim"][1:], "--dry-run").code == 0
+    assert claimlib("xautoclaim", *COMMANDS["xautoclaim"].on(store_path), "--dry-run").code == 0
     said = claimlib("doctor", store_path)
     assert said.code == 4
     (line,) = (line for line in said.out.splitlines() if "permissions" in line)

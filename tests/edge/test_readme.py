@@ -25,7 +25,8 @@ from claimlib.plans.requests import REQUEST_COLUMNS
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.model import Profile
 from claimlib.testing.server import Server, valkey_server
-from tests.edge.command_reference import FILE, GUIDES
+from tests.edge.command_reference import FILE
+from tests.edge.commands import COMMANDS
 from tests.edge.documents import (
     DOCUMENTS,
     PAGES,
@@ -255,7 +256,7 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
 
 
 def test_the_readme_names_every_command() -> None:
-    assert {name for name in GUIDES if f"claimlib {name}`" not in text_of("README.md")} == {
+    assert {name for name in COMMANDS if f"claimlib {name}`" not in text_of("README.md")} == {
         "init",
         "abandon",
         "upgrade",
