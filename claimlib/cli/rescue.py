@@ -97,7 +97,7 @@ def rescue(
 
 
 def _create(store: str, settings: Config, common: Common) -> None:
-    """Create the store if its place is a folder of this machine, and it does not exist."""
+    """Create the store if it does not exist and its place is a folder of this machine."""
     from claimlib.commands.init import init
 
     with suppress(StoreNotFoundError):
