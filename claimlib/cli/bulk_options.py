@@ -83,7 +83,7 @@ class Named:
         return tuple(map(parse_id, self.ids))
 
     def bytes_of(self, number: int) -> bytes:
-        """Return the name with an index in `names`, as bytes."""
+        """Return the name at a position of `names`, as bytes."""
         return unspell_shown(self.names[number] or "")
 
 

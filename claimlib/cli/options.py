@@ -298,7 +298,10 @@ class ScopeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOptions:
-    """Hold the options of xclaim as the user typed them."""
+    """Hold the options of xclaim as the user typed them.
+
+    An option whose value is not given is None.
+    """
 
     consumers: Annotated[list[str] | None, options_of(XautoclaimSection)["consumer"]] = None
     assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None

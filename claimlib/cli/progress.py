@@ -87,7 +87,7 @@ class Log:
     def tell(self, phase: str, detail: str) -> None:
         """Write the present phase of the run, or a detail if the last line is old enough."""
         now = self._clock()
-        # Each detail of `Phase.RECOVER` is another run, and gets its line.
+        # Each detail of `Phase.RECOVER` names another run, so each gets a line.
         is_same_phase = phase == self._phase and phase != Phase.RECOVER
         if is_same_phase and now - self._written_at < self._every_s:
             return

@@ -60,9 +60,8 @@ def serve(
                 " out",
                 option="port",
             ) from error
-        silent = replace(
-            common, quiet=True, verbose=False
-        )  # otherwise progress would be shown until Ctrl-C
+        # Otherwise progress would be shown until Ctrl-C.
+        silent = replace(common, quiet=True, verbose=False)
         served = [
             ServedStore(where, opened.enter_context(opened_store(where, settings, silent))[0])
             for where in stores
