@@ -1,8 +1,8 @@
 """Apply the semantics of Redis' XAUTOCLAIM to Delta tables.
 
 Import the public API from here: `from claimlib import open_store, xautoclaim`.  Each name is
-imported when it is first used.  So importing this package needs the standard library only.  The
-same holds for `claimlib.errors`, `claimlib.times` and `claimlib.semantics`.
+imported when it is first used.  So this package can be imported with the standard library alone.
+`claimlib.errors`, `claimlib.times` and `claimlib.semantics` also need nothing else.
 """
 
 from __future__ import annotations
@@ -289,8 +289,8 @@ __all__ = [
     "xclaim",
 ]
 
-# The public names of each module, as in the imports above.  A test compares the two.
-_NAMES = {
+# The public names of each module.  A test compares them with the imports above.
+_NAMES_BY_MODULE = {
     "claimlib.commands.advise": "Advice GroupAdvice advise",
     "claimlib.commands.bulk_reply": "BulkReply",
     "claimlib.commands.check": "Problem check",
@@ -352,10 +352,10 @@ _NAMES = {
     "claimlib.store.tables": "Store",
     "claimlib.times": "format_duration_ms format_instant_ms parse_duration_ms parse_instant_ms",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_HOMES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 
-if not TYPE_CHECKING:  # otherwise a type checker accepts every name
+if not TYPE_CHECKING:  # because of `__getattr__`, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is first used (PEP 562)."""

@@ -59,24 +59,29 @@ def advise(
     Take snapshots regularly before you ask. Changes nothing.
     """
     from claimlib.cli.output import show_sections
-    from claimlib.commands import advise as command
+    from claimlib.commands.advise import (
+        DEFAULT_GROUPS,
+        DEFAULT_MAX_DONE_TWICE,
+        DEFAULT_MIN_IDLES_MS,
+    )
+    from claimlib.commands.advise import advise as run_advise
     from claimlib.report.advise import COLUMNS, NAMES, report_of_advice, sections
     from claimlib.runs.rollforward import wall_ms
 
     view = common.view()
-    # A row of the table is a group, and a record is a value of a group.
+    # A table row is a group.  A record is one minimum idle time of a group.
     view.check(COLUMNS, () if view.output is Output.TABLE else NAMES)
     values = [parse_duration_ms(text) for text in min_idle or ()]
     since_ms = 0 if since is None else max(wall_ms() - parse_duration_ms(since), 0)
     chosen = scope.scope()
-    share = command.DEFAULT_MAX_DONE_TWICE if max_done_twice is None else max_done_twice
+    share = DEFAULT_MAX_DONE_TWICE if max_done_twice is None else max_done_twice
     with opened_store(store, common.settings(), common) as (opened, _):
-        advice = command.advise(
+        advice = run_advise(
             opened,
-            values or command.DEFAULT_MIN_IDLES_MS,
+            values or DEFAULT_MIN_IDLES_MS,
             scope=chosen,
             since_ms=since_ms,
             max_done_twice=share,
-            most_groups=limit or command.DEFAULT_GROUPS,
+            most_groups=limit or DEFAULT_GROUPS,
         )
     show_sections(report_of_advice(advice), sections(advice), view)

@@ -20,7 +20,7 @@ from claimlib.config.sections import Option, OptionGroup, Section, option_of, op
 from claimlib.errors import ConfigError
 
 SectionOptions = Mapping[str, object]
-"""The values of the options of a section, by key.  None if an option is not given."""
+"""The values of a section's options, by key.  The value of an option that is not given is None."""
 
 
 class _Command(TyperCommand):
@@ -54,13 +54,13 @@ app = typer.Typer(
     epilog=f"Exit codes: {', '.join(starmap('{} {}'.format, process.MEANINGS.items()))}.",
     no_args_is_help=True,
     add_completion=True,
-    rich_markup_mode=None,  # brackets in the help are no markup
+    rich_markup_mode=None,  # brackets in the help are not markup
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-_WORKED_WITH = {"Spark": "pyspark", "Delta": "delta-spark"}
+_PACKAGES = {"Spark": "pyspark", "Delta": "delta-spark"}
 
 
 def _installed(package: str) -> str:
@@ -79,9 +79,10 @@ def _java() -> str:
         return "too old or not installed"
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        versions = {name: _installed(package) for name, package in _WORKED_WITH.items()}
+def _show_versions(is_requested: bool) -> None:
+    """Print the versions and end the command if --version is given."""
+    if is_requested:
+        versions = {name: _installed(package) for name, package in _PACKAGES.items()}
         versions["Java"] = _java()
         terminal.out(
             ", ".join([f"claimlib {__version__}", *starmap("{} {}".format, versions.items())])
@@ -92,10 +93,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_show_versions, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    del version
+    del version  # `_show_versions` has handled it
 
 
 def command(example: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -139,14 +141,14 @@ def _call(target: Callable[..., Any], values: Mapping[str, object]) -> Any:
 
 
 def _parameters(target: Callable[..., Any]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a function or a dataclass as typer takes them."""
+    """Yield the parameters of a function or a dataclass in the form that typer reads."""
     hints = get_type_hints(target, include_extras=True)
     for name, parameter in inspect.signature(target).parameters.items():
         if is_dataclass(hints[name]):
             yield from _parameters(cast("type", hints[name]))
         elif (section := _section_of(hints[name])) is None:
-            kind, declared = get_args(hints[name])
-            yield _parameter(name, kind, declared, parameter.default)
+            type_, declared = get_args(hints[name])
+            yield _parameter(name, type_, declared, parameter.default)
         else:
             for key, option in options_of(section).items():
                 yield _parameter(key, _type_of(option) | None, option, None)
@@ -159,13 +161,13 @@ def _type_of(option: Option) -> Any:
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    """Return the section with the options that a parameter has, or None."""
+    """Return the section whose options a parameter holds, or None if it holds no section."""
     declared = get_args(annotation)[-1]
     is_section = isinstance(declared, type) and issubclass(declared, Section)
     return declared if is_section else None
 
 
-def _parameter(name: str, kind: Any, declared: Any, default: object) -> inspect.Parameter:
+def _parameter(name: str, type_: Any, declared: Any, default: object) -> inspect.Parameter:
     if isinstance(declared, Option):
         unset = "" if declared.unset is None else f" [default: {declared.unset}]"
         declared = typer.Option(
@@ -176,7 +178,7 @@ def _parameter(name: str, kind: Any, declared: Any, default: object) -> inspect.
             rich_help_panel=declared.group,
             show_default=default is not None,
         )
-    annotation = Annotated[kind, declared]
+    annotation = Annotated[type_, declared]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )

@@ -98,18 +98,20 @@ def xclaim(
     view = _view(common)
     rows = view.rows(limit)
     named = named_claim((stream, group, consumer), ids, ids_from, requests, options)
-    claim, now_ms = claim_of(named, min_idle, options), _instant(now)
+    claim, now_ms = claim_of(named, min_idle, options), _parsed_instant(now)
     sharing = sharing_of(min_idle, options)
     settings = common.settings(lock=lock, writeback=back.extent)
     access = back.access(settings, dry_run=dry_run)
     listed, look = id_list(named), _look("xclaim", named, run_id)
     with opened_store(
-        *(store, settings, common),
+        store,
+        settings,
+        common,
         writes=not dry_run,
         inputs=tables_of(named, listed),
         look=look,
     ) as (opened, progress):
-        if look is not None:
+        if look is not None:  # `opened_store` may not have called it
             look(opened)
         batch = requests_of(opened, named, listed, claim, claim_table)
         chosen = partial(chosen_groups, named, batch, CLAIMS)
@@ -124,8 +126,8 @@ def xclaim(
             progress=progress,
         )
         written = write_back(opened, "xclaim", reply.run_id, access, settings, progress)
-        said = _said("xclaim", reply, written, rows, opened)
-    _end(*said, view)
+        report, refused = _report("xclaim", reply, written, rows, opened)
+    _show(report, refused, view)
 
 
 @command("xack ./store orders:eu workers 1767225600000-0")
@@ -169,12 +171,14 @@ def xack(
     access = back.access(settings, dry_run=dry_run)
     listed, look = id_list(named), _look("xack", named, run_id)
     with opened_store(
-        *(store, settings, common),
+        store,
+        settings,
+        common,
         writes=not dry_run,
         inputs=tables_of(named, listed),
         look=look,
     ) as (opened, progress):
-        if look is not None:
+        if look is not None:  # `opened_store` may not have called it
             look(opened)
         batch = requests_of(opened, named, listed, ack, ack_table)
         chosen = partial(chosen_groups, named, batch, ACKS)
@@ -188,8 +192,8 @@ def xack(
             progress=progress,
         )
         written = write_back(opened, "xack", reply.run_id, access, settings, progress)
-        said = _said("xack", reply, written, rows, opened)
-    _end(*said, view)
+        report, refused = _report("xack", reply, written, rows, opened)
+    _show(report, refused, view)
 
 
 @command("retire ./store orders:eu workers 'worker-7f9c*' --to alice --to carol --idle 1h")
@@ -246,11 +250,12 @@ def retire(
     retirement = Retirement(
         unspell_shown(stream),
         unspell_shown(group),
+        # The text of a glob, or the bytes of a name.
         consumer if set("*?[").intersection(consumer) else unspell_shown(consumer),
         recipients=tuple(map(unspell_shown, to)),
         idle_ms=None if idle is None else parse_duration_ms(idle),
     )
-    now_ms = _instant(now)
+    now_ms = _parsed_instant(now)
     settings = common.settings(lock=lock, writeback=back.extent)
     access = back.access(settings, dry_run=dry_run)
     check = partial(matching_consumers, retirement=retirement)
@@ -263,12 +268,12 @@ def retire(
             opened, retirement, run_id=run_id, now_ms=now_ms, dry_run=dry_run, progress=progress
         )
         written = write_back(opened, "retire", reply.run_id, access, settings, progress)
-        said = _said("retire", reply, written, rows, opened)
-    _end(*said, view)
+        report, refused = _report("retire", reply, written, rows, opened)
+    _show(report, refused, view)
 
 
 def _look(command: str, named: Named, run_id: str | None) -> Look | None:
-    """Return the look that refuses an unknown group, or None if no argument names a group."""
+    """Return a function that refuses an unknown group, or None if no argument names a group."""
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.preconditions import refuse_unknown_group
 
@@ -281,7 +286,7 @@ def _look(command: str, named: Named, run_id: str | None) -> Look | None:
     return partial(look_before_run, command=command, run_id=run_id, check=check)
 
 
-def _instant(now: str | None) -> int | None:
+def _parsed_instant(now: str | None) -> int | None:
     return None if now is None else parse_instant_ms(now)
 
 
@@ -291,7 +296,7 @@ def _view(common: Common) -> View:
     return common.view(COLUMNS, NAMES)
 
 
-def _said(
+def _report(
     command: str,
     reply: BulkReply,
     written: WritebackReply | None,
@@ -303,15 +308,15 @@ def _said(
     from claimlib.report.bulk import refused_requests, report_of_bulk
     from claimlib.report.writeback import with_writeback
 
-    unknown = None
+    not_on_server = None
     if (last := written or reply).run_seq is not None:
-        unknown = only_in_store(opened, last.run_seq, last.counts)
-    report = report_of_bulk(command, reply, limit, opened.where, unknown)
+        not_on_server = only_in_store(opened, last.run_seq, last.counts)
+    report = report_of_bulk(command, reply, limit, opened.where, not_on_server)
     return with_writeback(report, written), refused_requests(reply)
 
 
-def _end(report: Report, refused: list[str], view: View) -> None:
-    """Show a reply, and exit with `process.SOME_REFUSED` if requests were refused."""
+def _show(report: Report, refused: list[str], view: View) -> None:
+    """Show a report, and exit with `process.SOME_REFUSED` if requests were refused."""
     from claimlib.cli.output import show
 
     show(report, view)

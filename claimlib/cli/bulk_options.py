@@ -32,17 +32,18 @@ _ARGUMENTS = ("STREAM", "GROUP", "CONSUMER")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Hold the names and ids of the options: ids, a list of ids, or a table of requests.
+    """Hold the arguments and options that name a group and ids, or a table of requests.
 
     Attributes:
-        names: of stream, group and (xclaim) consumer, as they are spelled.  None means not given.
-        ids: as texts.
-        ids_from: a file or table of ids instead.
-        requests: a table of requests instead of all.
+        names: the stream, the group and, for xclaim, the consumer, as the user spelled them.  A
+            name that is not given is None.
+        ids: the ids of the command line, as texts.
+        ids_from: the location of a file or table of ids, which replaces `ids`.
+        requests: the location of a table of requests, which replaces all of these.
 
     Raises:
-        RequestError: none of these is complete, or more than one is given.  Also if the name of a
-            file or table is empty.
+        RequestError: an argument is missing, or the same thing is given in two ways.  Or the
+            location of a file or table is empty.
     """
 
     names: tuple[str | None, ...]
@@ -51,7 +52,7 @@ class Named:
     requests: str | None
 
     def __post_init__(self) -> None:
-        """Refuse options that name nothing, or that contradict each other."""
+        """Refuse options that are empty, incomplete, or exclude each other."""
         names = [name for name in self.names if name is not None]
         _refuse_empty("requests", self.requests, "give a table")
         _refuse_empty("ids_from", self.ids_from, "give a file or a table")
@@ -82,14 +83,14 @@ class Named:
         return tuple(map(parse_id, self.ids))
 
     def bytes_of(self, number: int) -> bytes:
-        """Return one of the names."""
+        """Return the name at a position of `names`, as bytes."""
         return unspell_shown(self.names[number] or "")
 
 
 def _refuse_empty(option: str, place: str | None, remedy: str) -> None:
     """Raise RequestError if a place is an empty text.
 
-    It would be taken for the working directory.
+    As a path, an empty text would mean the working directory.
     """
     if place is not None and not place.strip():
         raise RequestError.of_empty(f"--{option.replace('_', '-')}", remedy, option=option)
@@ -114,19 +115,20 @@ def named_claim(
 
 
 def sharing_of(min_idle: str | None, options: ClaimOptions) -> Sharing | None:
-    """Return the consumers that share the claimed entries, or None if there is one consumer.
+    """Return the consumers that share the claimed entries, or None if one consumer gets them all.
 
     Raises:
-        RequestError: a value cannot be used.
+        RequestError: the value of --assign is not valid, or --consumer and --assign exclude each
+            other, or a consumer is named twice.
     """
-    named = tuple(map(unspell_shown, options.consumers or ()))
+    consumers = tuple(map(unspell_shown, options.consumers or ()))
     if options.assign is None:
-        return Sharing(named) if len(named) > 1 else None
+        return Sharing(consumers) if len(consumers) > 1 else None
     try:
         within_ms = live_ms(options.assign)
     except ValueError as error:
         raise RequestError(f"--assign {error}", option="assign") from error
-    return Sharing(named, within_ms or parse_duration_ms(min_idle or "0ms"))
+    return Sharing(consumers, within_ms or parse_duration_ms(min_idle or "0ms"))
 
 
 def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> NamedClaim | None:
@@ -135,7 +137,8 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
     The result is None if a table states all requests.
 
     Raises:
-        RequestError: a value cannot be used, or --min-idle is missing.
+        RequestError: a value is not valid, or --min-idle is missing.  Or a table states all
+            requests, and an option of a request is given, too.
     """
     if named.requests is not None:
         if min_idle is not None or options != ClaimOptions():
@@ -163,8 +166,8 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
         force=options.force,
         justid=options.justid,
         last_id=None if options.lastid is None else parse_id(options.lastid),
-        idle_rule=_one_of(IdleRule, options.idle_rule, IdleRule.DOCUMENTED),
-        profile=_one_of(Profile, options.profile, Profile.REDIS_7_2),
+        idle_rule=_choice_of(IdleRule, options.idle_rule, IdleRule.DOCUMENTED),
+        profile=_choice_of(Profile, options.profile, Profile.REDIS_7_2),
     )
     return NamedClaim(named.bytes_of(0), named.bytes_of(1), claim)
 
@@ -199,7 +202,7 @@ def tables_of(named: Named, ids: IdList | None) -> list[str]:
     """Return the places of the tables that the options name.
 
     Args:
-        ids: what `id_list` returned.
+        ids: the result of `id_list`.
     """
     tables = [named.requests, ids.place if ids is not None and ids.ids is None else None]
     return [place_of(table) for table in tables if table is not None]
@@ -217,8 +220,8 @@ def requests_of(
     A single request with a long list of ids becomes several.
 
     Args:
-        ids: what `id_list` returned.
-        single: what `claim_of` or `ack_of` returned.  None if it returned none.
+        ids: the result of `id_list`.
+        single: the result of `claim_of` or `ack_of`.  None if a table states all requests.
         table: `claim_table` or `ack_table`.
 
     Raises:
@@ -228,12 +231,12 @@ def requests_of(
         return read_input(store, place_of(named.requests or ""))
     if ids is None:
         return [single]
-    once = table(store.engine, [single])
-    others: list[str] = [name for name in once.columns if name not in {"request", "ids"}]
+    template = table(store.engine, [single])
+    others: list[str] = [name for name in template.columns if name not in {"request", "ids"}]
     return ids.requests(store).sql(
         f"SELECT {', '.join(('this.request', 'this.ids', *others))}"
-        " FROM {this} AS this CROSS JOIN {once} AS once",
-        once=once,
+        " FROM {this} AS this CROSS JOIN {template} AS template",
+        template=template,
     )
 
 
@@ -244,7 +247,7 @@ def chosen_groups(
 
     Args:
         requests: the result of `requests_of`.
-        table: the columns of the requests, if they are a table of the user.
+        table: checks the requests if they are a table of the user.
 
     Raises:
         RequestError: see `RequestTable.checked`.
@@ -263,7 +266,7 @@ def group_row(stream: bytes, group: bytes, groups: Relation) -> Relation:
     return groups.where(is_group(spell(stream), spell(group)))
 
 
-def _one_of(choices: type[Choice], text: str | None, default: Choice) -> Choice:
+def _choice_of(choices: type[Choice], text: str | None, default: Choice) -> Choice:
     if text is None:
         return default
     try:

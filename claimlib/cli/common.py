@@ -18,7 +18,7 @@ from claimlib.errors import RequestError
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Configure the session: a file with settings, and settings of Spark, each `KEY=VALUE`."""
+    """Hold the options for settings: a settings file, and single settings of Spark."""
 
     config: Annotated[
         Path | None,
@@ -40,7 +40,11 @@ class SparkOptions:
     ] = None
 
     def settings(self, **sections: SectionOptions) -> Config:
-        """Return the settings of the command: `load` with the options of its sections."""
+        """Load the settings of a command (see `load`).
+
+        Args:
+            sections: the options of each section of the command, by the name of the section.
+        """
         spark = {"conf": dict(map(_setting, self.spark_conf))} if self.spark_conf else {}
         return load(self.config, spark=spark, **sections)
 
@@ -101,7 +105,8 @@ class Common:
         """Return the view that prints the result.
 
         Args:
-            columns, names: see `View.check`.  If columns is None, the report checks them.
+            columns, names: see `View.check`.  If `columns` is None, the chosen columns are not
+                checked here.
 
         Raises:
             RequestError: a chosen column does not exist.
@@ -112,13 +117,13 @@ class Common:
         return view
 
     def settings(self, **sections: SectionOptions) -> Config:
-        """Return the settings of the command: `load` with the options of its sections."""
+        """Load the settings of a command (see `SparkOptions.settings`)."""
         return self.spark.settings(execution=self.execution, **sections)
 
 
 def _setting(text: str) -> tuple[str, str]:
-    key, is_setting, value = text.partition("=")
-    if not (is_setting and key.strip()):
+    key, separator, value = text.partition("=")
+    if not (separator and key.strip()):
         # The text is not repeated, because it may be a secret without its key.
         raise RequestError("--spark-conf must be KEY=VALUE, as in spark.driver.memory=8g")
     return key.strip(), value

@@ -55,7 +55,7 @@ _LEAST_FREE_BYTES = 2 * 2**30
 _MOST_CLOCK_SKEW_MS = 1000
 _DELTA_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _NO_TABLE = "/claimlib/there is no table here"
-_SAID_WITHOUT_DELTA = (
+_ERRORS_WITHOUT_DELTA = (
     "[TABLE_OR_VIEW_NOT_FOUND]",  # without its extension, Spark looks for a table `DETAIL`
     "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG]",  # without its catalog
     "Cannot find catalog plugin class",  # without its jar
@@ -64,7 +64,7 @@ _SAID_WITHOUT_DELTA = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Hold one line: what was checked, what was found, and if it is as needed."""
+    """Hold one line of the output: the name of a check, its result, and True if it succeeded."""
 
     name: str
     result: str
@@ -123,6 +123,7 @@ def _checks(
     yield _class_archive(CLASS_ARCHIVE)
     folders = {Path(tempfile.gettempdir()): "temporary files"}
     if store is not None and (folder := local_folder(store)) is not None:
+        # The folder of the store may not exist yet.
         folders[next(path for path in (folder, *folder.parents) if path.exists())] = "store"
         yield _guarded("permissions", partial(_permissions, folder))
     yield from (_disk(folder, what) for folder, what in folders.items())
@@ -132,7 +133,7 @@ def _checks(
 
 
 def _guarded(name: str, look: Callable[[], str]) -> Check:
-    """Return the result of `look`, or the message of an error of claimlib that it raises."""
+    """Return a check with the result of `look`, or with the message of its ClaimlibError."""
     try:
         return Check(name, look())
     except Exception as raised:
@@ -155,7 +156,7 @@ def _java() -> str:
 
 
 def _class_archive(path: Path) -> Check:
-    """Check if the class archive exists.  Without it everything works, but starts later."""
+    """Return the check of the class archive, which is optional.  It lets Spark start sooner."""
     if path.is_file():
         result = f"{path}, {path.stat().st_size // 1024**2} MB"
     else:
@@ -176,9 +177,8 @@ def _permissions(folder: Path) -> str:
 def _disk(folder: Path, what: str) -> Check:
     free = shutil.disk_usage(folder).free
     if free < _LEAST_FREE_BYTES:
-        return Check(
-            "disk", f"{free / 2**30:.1f} GiB free for {what} in {folder}: make room", False
-        )
+        result = f"{free / 2**30:.1f} GiB free for {what} in {folder}: make room"
+        return Check("disk", result, is_ok=False)
     return Check("disk", f"{free / 2**30:.0f} GiB free for {what} in {folder}")
 
 
@@ -194,12 +194,13 @@ def _server(url: str, server: ServerOptions, *, writeback: bool) -> Iterator[Che
         modes = {address: None}
         with open_servers(url, **options) as servers:
             modes = {source.address: source.server.mode for source in servers.nodes}
-            checks = [check for node in servers.slots.items() for check in _node(*node)]
+            checks = [
+                check for source, slots in servers.slots.items() for check in _node(source, slots)
+            ]
     except ClaimlibError as error:
         yield Check("server", error.message, is_ok=False)
-        if not isinstance(
-            error, PermissionDeniedError
-        ):  # otherwise the server answers, so the rights can be checked
+        # A server that denies a permission has answered, so the rights can be checked.
+        if not isinstance(error, PermissionDeniedError):
             return
     else:
         yield from checks
@@ -227,7 +228,7 @@ def _node(source: Source, slots: int) -> Iterator[Check]:
 def _rights(
     address: Address, mode: str | None, options: ConnectOptions, *, writeback: bool
 ) -> Iterator[Check]:
-    """Yield a line for each right that is needed and the user lacks, and one for the others."""
+    """Yield a line for each right that the user lacks, and one that lists the granted rights."""
     from claimlib.live.connection import connect
     from claimlib.live.rights import SNAPSHOT_RIGHTS, WRITEBACK_RIGHTS, tried_rights
     from claimlib.live.server import CLUSTER
@@ -273,14 +274,20 @@ def _spark(settings: Config, store: str | None, *, debug: bool) -> Iterator[Chec
 
 
 def _delta(spark: SparkSession) -> str:
-    """Raise ConfigError if the session does not know Delta's statements, or lacks its catalog."""
+    """Return a remark that the session has Delta.
+
+    Raises:
+        ConfigError: the session does not know Delta's statements, or lacks Delta's catalog.
+    """
     from pyspark.errors import PySparkException
 
     settings = " and ".join(f"{name}={LOCAL_SETTINGS[name]}" for name in _DELTA_SETTINGS)
+    # The table does not exist, so the statement always fails.  Delta raises other errors than those
+    # of a session without Delta.
     try:
         spark.sql(f"DESCRIBE DETAIL delta.`{_NO_TABLE}`").collect()
     except Exception as error:
-        if any(text in str(error) for text in _SAID_WITHOUT_DELTA):
+        if any(text in str(error) for text in _ERRORS_WITHOUT_DELTA):
             raise ConfigError(
                 "the Spark session has no Delta: start it with Delta's jar (spark.jars.packages),"
                 f" {settings}"
@@ -293,7 +300,8 @@ def _delta(spark: SparkSession) -> str:
 def _workers(spark: SparkSession) -> str:
     """Return the Python version of Spark's workers.
 
-    It must be this Python's version, because the workers import what the kernel needs.
+    Raises:
+        ConfigError: the version is not that of this process.  The kernel needs the same one.
     """
     from claimlib.plans.kernel import worker_python
 

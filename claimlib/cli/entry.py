@@ -51,16 +51,19 @@ def entry(
     wanted = None if id_ is None else parse_id(id_)
     view = common.view(ENTRY_COLUMNS if consumer is None else CONSUMER_COLUMNS)
     rows = view.rows(limit)
-    look = _entry_look(names, wanted) if consumer is None else _consumer_look(consumer, names, id_)
+    if consumer is None:
+        build_report = _entry_report_builder(names, wanted)
+    else:
+        build_report = _consumer_report_builder(consumer, names, id_)
     with opened_store(store, common.settings(), common) as (opened, _):
-        report = look(opened, rows)
+        report = build_report(opened, rows)
     show(report, view)
 
 
-_Look = Callable[["Store", int | None], "Report"]
+_ReportBuilder = Callable[["Store", int | None], "Report"]
 
 
-def _entry_look(names: Sequence[bytes | None], wanted: StreamId | None) -> _Look:
+def _entry_report_builder(names: Sequence[bytes | None], wanted: StreamId | None) -> _ReportBuilder:
     from claimlib.commands.entry import entry_history
     from claimlib.report.entry import report_of_entry
 
@@ -70,7 +73,9 @@ def _entry_look(names: Sequence[bytes | None], wanted: StreamId | None) -> _Look
     return lambda store, rows: report_of_entry(entry_history(store, stream, wanted, group), rows)
 
 
-def _consumer_look(name: str, names: Sequence[bytes | None], id_: str | None) -> _Look:
+def _consumer_report_builder(
+    name: str, names: Sequence[bytes | None], id_: str | None
+) -> _ReportBuilder:
     from claimlib.commands.entry import consumer_history
     from claimlib.report.entry import report_of_consumer
     from claimlib.runs.maintenance import deleted_history
@@ -79,8 +84,8 @@ def _consumer_look(name: str, names: Sequence[bytes | None], id_: str | None) ->
         raise RequestError("give an ID or --consumer, not both", option="consumer")
     consumer = unspell_shown(name)
 
-    def look(store: Store, rows: int | None) -> Report:
+    def build(store: Store, rows: int | None) -> Report:
         events = consumer_history(store, consumer, *names)
         return report_of_consumer(name, events, rows, deleted_history(store))
 
-    return look
+    return build

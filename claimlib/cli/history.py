@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartOptions:
-    """Choose a part of a run to list."""
+    """Choose the part of a run to list.  At most one option may be given."""
 
     claimed: Annotated[bool, Option("List the entries that RUN claimed.")] = False
     deleted: Annotated[
@@ -124,8 +124,8 @@ def runs(
             if kinds:
                 refuse_deleted(opened, finished.run_seq, finished.key, "be listed in detail")
             if not parts.as_commands:
-                result = _shown(opened, finished, kinds, rows, chosen)
-    # While progress is shown on a terminal, printed lines would go to stderr.
+                result = _report_of(opened, finished, kinds, rows, chosen)
+    # This follows the `with`, in which printed lines go to stderr if a terminal shows progress.
     if parts.as_commands:
         _print_commands(opened, finished, limit, chosen, quiet=common.quiet)
     else:
@@ -133,7 +133,7 @@ def runs(
 
 
 def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the headings of the report of runs by column, and the names in its records."""
+    """Return the headings of the report by column, and the names of the values in its records."""
     from claimlib.report import bulk
     from claimlib.report import runs as report
 
@@ -151,7 +151,7 @@ def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str
 
 
 def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
-    """Raise RequestError unless the options choose at most one part, of one run."""
+    """Raise RequestError if several parts are chosen, or a part without a run."""
     if len(options) > 1:
         raise RequestError(f"give only one of {', '.join(options)}", options=options)
     if options and run is None:
@@ -159,9 +159,9 @@ def _refuse_unless_one(options: Sequence[str], run: str | None) -> None:
 
 
 def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
-    """Raise RequestError if a filter is given without a list of entries.
+    """Raise RequestError if a filter does not fit the part that is listed.
 
-    A range of ids cannot be combined with --refused.
+    A filter needs a part.  --start and --end do not fit --refused, which does not list entries.
     """
     if filters and not kinds:
         raise RequestError(
@@ -178,7 +178,7 @@ def _refuse_filters(kinds: Sequence[str], filters: Sequence[str]) -> None:
         )
 
 
-def _shown(
+def _report_of(
     opened: Store,
     finished: FinishedRun,
     kinds: Sequence[str],
@@ -187,7 +187,7 @@ def _shown(
 ) -> Report:
     """Return the report of a run, or of its entries, ids or refusals.
 
-    Their modules are imported here because the import is slow.
+    The modules of these reports are imported here, because the import is slow.
     """
     from claimlib.report.runs import report_of_run
 
@@ -218,8 +218,8 @@ def _print_commands(
 ) -> None:
     """Print lines for redis-cli, and nothing else, on stdout.
 
-    A user writes them to a file and runs the file as a whole.  So nothing is cut off by default,
-    and stderr shows the number of commands that were cut off.
+    Users save the lines in a file and run the whole file.  So all commands are printed by default.
+    If --limit leaves commands out, stderr shows their number.
     """
     from claimlib.commands.server_commands import server_commands
 
@@ -256,7 +256,7 @@ def abandon(
     it is not known which of these entries still exist.
     """
     from claimlib.cli.output import show
-    from claimlib.commands.runs import abandon as give_up
+    from claimlib.commands.runs import abandon as run_abandon
     from claimlib.commands.runs import find_unfinished
     from claimlib.report.runs import COLUMNS, report_of_run
 
@@ -264,5 +264,5 @@ def abandon(
     settings = common.settings(lock=lock)
     look = partial(find_unfinished, name=run)
     with opened_store(store, settings, common, writes=True, look=look) as (opened, progress):
-        result = report_of_run(give_up(opened, run, progress=progress))
+        result = report_of_run(run_abandon(opened, run, progress=progress))
     show(result, view)

@@ -1,7 +1,7 @@
 """Declare the arguments and options of several commands, and the view that prints a result.
 
-The signature of a command's function declares the options of this command alone.
-`config.sections` declares the options that a configuration file may have, too.
+An option of a single command is declared in the signature of the command's function.  An option
+that a configuration file may have, too, is declared in `config.sections`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Output(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """State how a result is printed, as the options request.
+    """Hold the options that choose how a result is printed.
 
     Attributes:
         columns: names or headings, comma separated.  None means all.
-        quiet: True if remarks for people are omitted, except what a limit cut off.
+        quiet: True to omit remarks for people.  Remarks on rows that a limit cut off stay.
 
     Raises:
-        RequestError: the columns of JSON cannot be chosen.
+        RequestError: columns are chosen for JSON output.
     """
 
     output: Output
@@ -72,7 +72,7 @@ class View:
 
     @property
     def wanted(self) -> tuple[str, ...] | None:
-        """Return the chosen columns, or None if all."""
+        """Return the chosen columns, or None for all columns."""
         if self.columns is None:
             return None
         return tuple(name.strip() for name in self.columns.split(","))
@@ -84,7 +84,7 @@ class View:
             limit: the value of `--limit`, or None if it is not given.
 
         Raises:
-            RequestError: a table cannot have so many.
+            RequestError: a table cannot have so many rows.
         """
         if self.output is not Output.TABLE:
             return limit
@@ -97,10 +97,13 @@ class View:
         return DEFAULT_LIMIT if limit is None else limit
 
     def check_lines(self, option: str) -> None:
-        """Refuse options that would be ignored, because an option prints lines instead of a report.
+        """Refuse options that have no effect on a command that prints lines instead of a report.
+
+        Args:
+            option: the option because of which lines are printed.
 
         Raises:
-            RequestError: another output than the default is requested, or columns are.
+            RequestError: --columns is given, or --output with another value than the default.
         """
         if self.output is not Output.TABLE or self.columns is not None:
             raise RequestError(
@@ -111,15 +114,15 @@ class View:
     def check(self, columns: Mapping[str, str], names: Iterable[str] = ()) -> None:
         """Refuse columns that the result will not have.
 
-        If the columns of the result are known before the run, this is called before anything is
-        written.
+        Commands that know the columns of their result call this first, before anything is written.
 
         Args:
-            columns: of its table.
-            names: of its records.  If it is empty, they are those of `columns`.
+            columns: the headings of the table, by column.
+            names: the names of the values in the records.  If empty, they are the keys of
+                `columns`.
 
         Raises:
-            RequestError: there is no such column, or one is named twice.
+            RequestError: a chosen column does not exist, or is named twice.
         """
         if self.wanted is not None:
             is_table = self.output is Output.TABLE
@@ -211,7 +214,7 @@ RequestsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Hold the options of the connection to a server, besides its URL.  None if not given."""
+    """Hold the options of a connection to a server.  An option that is not given is None."""
 
     password_file: Annotated[
         Path | None,
@@ -229,7 +232,10 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritebackOptions:
-    """Hold the options of a writeback after a run.  The URL is None if it is not given."""
+    """Hold the options of a writeback after a run.
+
+    `writeback` is the URL of the server, or None if the run is not written back.
+    """
 
     writeback: Annotated[
         str | None,
@@ -247,8 +253,11 @@ class WritebackOptions:
     def access(self, settings: Config, *, dry_run: bool) -> ServerAccess | None:
         """Return the access to the server, or None if nothing is to be written back.
 
+        A dry run writes nothing back, but the options are checked.
+
         Raises:
-            RequestError: an option of a writeback is given without --writeback.
+            RequestError: an option of a writeback is given without --writeback, or the URL is not
+                valid.
             SourceError: the server cannot be reached.
         """
         options = {**asdict(self.server), **self.extent}
@@ -263,7 +272,7 @@ class WritebackOptions:
             self.writeback, self.server.password_file, self.server.ca_file
         )
         if dry_run:
-            parse_address(self.writeback)
+            parse_address(self.writeback)  # raises an error if the URL is not valid
             return None
         access.check()
         return access
@@ -271,7 +280,7 @@ class WritebackOptions:
 
 @dataclass(frozen=True, slots=True)
 class ScopeOptions:
-    """Choose streams and consumer groups by globs.  None means all."""
+    """Choose streams and consumer groups by globs.  A glob that is not given matches all names."""
 
     streams: Annotated[str | None, options_of(SnapshotSection)["stream"]] = None
     groups: Annotated[str | None, options_of(SnapshotSection)["group"]] = None
@@ -280,7 +289,7 @@ class ScopeOptions:
         """Return the scope.
 
         Raises:
-            GlobError: see `glob_of`.
+            GlobError: a glob is not valid.
         """
         from claimlib.plans.differences import Scope
 
@@ -289,7 +298,10 @@ class ScopeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClaimOptions:
-    """Hold the options of xclaim as they are typed.  None if not given."""
+    """Hold the options of xclaim as the user typed them.
+
+    An option whose value is not given is None.
+    """
 
     consumers: Annotated[list[str] | None, options_of(XautoclaimSection)["consumer"]] = None
     assign: Annotated[str | None, options_of(XautoclaimSection)["assign"]] = None
@@ -345,17 +357,17 @@ class ClaimOptions:
 
 
 def glob_of(text: str | None, what: str) -> str:
-    """Return the glob of an option or of an argument.
+    """Check and return the glob of an option or of an argument.
 
-    If it is not given, the glob matches every name.
+    If no glob is given, the result matches every name.
 
     Args:
         text: None if not given.  An empty text counts as given, because an unset variable of a
             script must not choose all names.
-        what: the option's or the argument's name.
+        what: the name of the option or of the argument, for the message.
 
     Raises:
-        GlobError: it cannot be matched.  This is raised before Spark starts.
+        GlobError: the glob is not valid.
     """
     if text is None:
         return "*"

@@ -31,24 +31,28 @@ if TYPE_CHECKING:
 def show(report: Report, view: View) -> None:
     """Print a report.
 
-    If stdout is not a terminal, a table is plain text of any width.
+    If stdout is not a terminal, a table is printed as plain text, and all columns are shown.
 
     Raises:
-        RequestError: it has no such column, or one is named twice.  Nothing is printed then.
+        RequestError: a chosen column does not exist, or is named twice.  Nothing is printed then.
     """
     if view.output is Output.JSON:
         terminal.out_chunks(json_chunks(report.document))
     elif view.output is Output.TABLE:
         wanted = view.wanted
-        _show_table(report if wanted is None else with_columns(report, wanted), wanted is not None)
+        chosen = report if wanted is None else with_columns(report, wanted)
+        _show_table(chosen, needs_all_columns=wanted is not None)
     else:
         _show_records(report if view.wanted is None else with_names(report, view.wanted), view)
 
 
 def show_sections(main: Report, parts: Sequence[Section], view: View) -> None:
-    """Print a report of several tables.  The first table shows the first part, if that has rows.
+    """Print a report that has several tables.
 
-    Programs get the document or the records of the whole report.
+    Args:
+        main: the first table, and for programs the document and the records of the whole report.
+        parts: the tables for people.  If `main` has rows, it shows the first part, which is then
+            not repeated.
     """
     show(main, view)
     if view.output is Output.TABLE and view.columns is None:
@@ -60,8 +64,8 @@ def show_sections(main: Report, parts: Sequence[Section], view: View) -> None:
 def _show_records(report: Report, view: View) -> None:
     """Print the rows alone on stdout, so that a program need not separate them from other text.
 
-    Unlike the JSON document, they cannot show that there are more rows.  So stderr shows it, also
-    with --quiet.
+    The rows, unlike the JSON document, cannot show that a limit cut off other rows.  So stderr
+    shows it, even with --quiet.
     """
     if view.output is Output.CSV:
         terminal.out_lines(csv_lines(report), are_exact=True)
@@ -70,14 +74,14 @@ def _show_records(report: Report, view: View) -> None:
     terminal.say(*(report.cut_off if view.quiet else report.below))
 
 
-def _show_table(report: Report, has_all: bool) -> None:
+def _show_table(report: Report, *, needs_all_columns: bool) -> None:
     if not terminal.is_terminal():
         terminal.out(as_text(report))
         return
     console = terminal.console()
     width = console.width
-    columns = columns_of(report, has_all=has_all)
-    # The terminal breaks a word that is too long, so a run's key is copied in one piece.
+    columns = columns_of(report, has_all=needs_all_columns)
+    # With `soft_wrap`, the terminal breaks long words, so a run's key can be copied in one piece.
     console.print(_lines(one_line(report.title), width, "table.title"), soft_wrap=True)
     shown = table_of(columns, width, cell_len)
     if shown is None:

@@ -1,7 +1,7 @@
 """Show what a run is doing.
 
-A terminal shows the phase, how far Spark is with it, and the time that may be left.  A log gets a
-line for each phase when it begins, and more lines during a long phase.
+A terminal shows the phase, the number of Spark's finished tasks, and an estimate of the time left.
+A log gets a line for each phase when it begins, and more lines during a long phase.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def shown(
     """Yield `start` and a progress callback.  Both show progress on stderr.
 
     Args:
+        start: starts the session.
         quiet: True to show nothing.
-        verbose: True to show also how long each phase took, and in a log each detail.
+        verbose: True to also show how long each phase took, and to write every detail to a log.
     """
     if quiet:
         yield start, silent
@@ -49,17 +50,17 @@ def shown(
         if console is None:
             log = Log(every_s=0 if verbose else _LOGGED_EVERY_S)
             with _timed(log.tell, say, verbose=verbose) as tell:
-                yield partial(_started, start, tell), tell
+                yield partial(_start_and_tell, start, tell), tell
             return
         with (
             console.status(_BEFORE_A_RUN) as status,
             _watched(_Line(status)) as line,
             _timed(line.tell, line.leave, verbose=verbose) as tell,
         ):
-            yield (lambda: line.watch_spark(_started(start, tell))), tell
+            yield (lambda: line.watch_spark(_start_and_tell(start, tell))), tell
 
 
-def _started(start: Start, tell: Tell) -> SparkSession:
+def _start_and_tell(start: Start, tell: Tell) -> SparkSession:
     tell(_STARTING, "")
     spark = start()
     tell(_BEFORE_A_RUN, "")
@@ -67,7 +68,7 @@ def _started(start: Start, tell: Tell) -> SparkSession:
 
 
 class Log:
-    """Write lines to a log: each phase, and one of its details in ten seconds."""
+    """Write progress to a log: each phase, and from time to time a detail of it."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, *, every_s: float = _LOGGED_EVERY_S
@@ -76,27 +77,27 @@ class Log:
 
         Args:
             clock: monotonic time in seconds.
-            every_s: the time between two details of a phase that are written.
+            every_s: the shortest time between two lines of one phase, in seconds.
         """
         self._clock = clock
         self._every_s = every_s
         self._phase = ""
-        self._said_at = 0.0
+        self._written_at = 0.0
 
     def tell(self, phase: str, detail: str) -> None:
         """Write the present phase of the run, or a detail if the last line is old enough."""
         now = self._clock()
-        # A line is written for each run that is recovered.
-        is_within = phase == self._phase and phase != Phase.RECOVER
-        if is_within and now - self._said_at < self._every_s:
+        # Each detail of `Phase.RECOVER` names another run, so each gets a line.
+        is_same_phase = phase == self._phase and phase != Phase.RECOVER
+        if is_same_phase and now - self._written_at < self._every_s:
             return
-        self._phase, self._said_at = phase, now
+        self._phase, self._written_at = phase, now
         say(_text(phase, detail))
 
 
 @contextmanager
 def _timed(tell: Tell, say_text: Callable[[str], None], *, verbose: bool) -> Iterator[Tell]:
-    """Yield `tell`.  With `verbose`, also write how long each phase took, when it has ended."""
+    """Yield `tell`.  With `verbose`, also write the duration of each phase when it ends."""
     if not verbose:
         yield tell
         return
@@ -143,7 +144,7 @@ class Durations:
 
 @contextmanager
 def _watched(line: _Line) -> Iterator[_Line]:
-    """Yield the line.  Meanwhile a thread adds to it how far Spark is."""
+    """Yield the line, while a thread adds the number of finished tasks to it."""
     watcher = threading.Thread(target=line.watch, daemon=True)
     watcher.start()
     try:
@@ -157,7 +158,7 @@ def _watched(line: _Line) -> Iterator[_Line]:
 class _Line:
     """Show the line on the terminal.
 
-    The run (`tell`) and the thread that polls Spark write it.
+    The run (by `tell`) and the thread that polls Spark (by `watch`) both write it.
     """
 
     def __init__(self, status: Status, pace: Pace | None = None) -> None:
@@ -165,18 +166,18 @@ class _Line:
         self._status = status
         self._text = _BEFORE_A_RUN
         self._pace = pace or Pace()
-        self._stages: Callable[[], list[Stage]] = list
-        self._of_spark = ExitStack()
+        self._stages: Callable[[], list[Stage]] = list  # no stages, until there is a session
+        self._cleanup = ExitStack()
 
     def watch_spark(self, spark: SparkSession) -> SparkSession:
         """Show the session's tasks from now on."""
-        self._stages = stages_of(spark, self._of_spark)
+        self._stages = stages_of(spark, self._cleanup)
         return spark
 
     def forget_spark(self) -> None:
         """Stop showing the session's tasks."""
         self._stages = list
-        self._of_spark.close()
+        self._cleanup.close()
 
     def tell(self, phase: str, detail: str) -> None:
         """Show the present phase of the run."""
@@ -184,7 +185,7 @@ class _Line:
         self._status.update(Text(self._text))
 
     def leave(self, text: str) -> None:
-        """Write a line above this one.  It stays."""
+        """Write a permanent line above this one."""
         self._status.console.print(Text(f"claimlib: {one_line(text)}"))
 
     def watch(self) -> None:

@@ -46,7 +46,7 @@ PendingView = Literal["server", "store"]
 
 @dataclass(frozen=True, slots=True)
 class RangeOptions:
-    """Choose entries.  None if not given.  If one is given, entries are listed."""
+    """Choose entries.  If no option is given, the command does not list entries."""
 
     count: Annotated[
         int | None,
@@ -92,7 +92,7 @@ class RangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class OverviewOptions:
-    """Choose groups and the limits for alarms.  None if not given."""
+    """Hold the options of the overview: the groups to show, and the limits for alarms."""
 
     scope: ScopeOptions = field(default_factory=ScopeOptions)
     fail_on_stalled: Annotated[
@@ -206,19 +206,19 @@ def xpending(
             at = server_view.as_on_server(at, changes)
         refuse_unknown(at, scope, key, consumer)
         if key is not None:
-            result = _of_group(at, key, listing, now_ms, shows_server=shows_server)
+            result = _report_of_group(at, key, listing, now_ms, shows_server=shows_server)
         elif listing is not None:
-            result = _of_entries(at, scope, listing, now_ms, shows_server=shows_server)
+            result = _report_of_entries(at, scope, listing, now_ms, shows_server=shows_server)
         else:
-            by_group = _by_group(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
+            by_group = _overview(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
             result = report_of_overview(
                 opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
             )
-            who = " on the server" if shows_server else ""
+            where = " on the server" if shows_server else ""
             if stalled is not None:
-                alarms += _stalled(by_group, stalled, who)
+                alarms += _stalled_alarms(by_group, stalled, where)
             if stale is not None:
-                alarms += _stale(at, by_group, at_ms, stale)
+                alarms += _stale_alarms(at, by_group, at_ms, stale)
             terminal.say(*alarms)
     show(before_unfinished(result, at.unfinished), view)
     if alarms:
@@ -272,7 +272,7 @@ def describe(
 def _columns_of(
     key: tuple[bytes, bytes] | None, listing: _Listing | None, stalled_ms: int
 ) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the headings of the report of xpending by column, and the names in its records."""
+    """Return the headings of the report by column, and the names of the values in its records."""
     from claimlib.plans.keys import GROUP
     from claimlib.report import xpending as report
 
@@ -287,14 +287,17 @@ def _columns_of(
 def _changes(
     at: Reading, chosen: PendingView | None, fail_on_stalled: str | None, *, is_overview: bool
 ) -> tuple[Relation | None, bool]:
-    """Return what runs have changed, and True if entries are shown and checked as on the server.
+    """Return the changes of runs, and True if entries are shown and checked as on the server.
 
-    The changes are None if they are not needed or the store mirrors no server.  The overview is
-    also useful without them.
+    The changes are None in these cases:
+
+    - The command does not need them.
+    - The store mirrors no server.
+    - They are unknown, and only the overview needs them.  Then it is shown without them.
 
     Raises:
-        RequestError: the server's view is needed, but its journal rows were deleted.  Or it is
-            requested, but the store mirrors no server.
+        RequestError: the server's view is needed, but the journal rows for it were deleted.  Or
+            --view server is given, but the store mirrors no server.
     """
     from claimlib.commands import server_view
 
@@ -323,7 +326,7 @@ def _stalled_ms(fail_on_stalled: str | None) -> int:
     return DEFAULT_STALLED_MS if fail_on_stalled is None else parse_duration_ms(fail_on_stalled)
 
 
-def _by_group(
+def _overview(
     at: Reading,
     scope: Scope,
     stalled_ms: int,
@@ -346,7 +349,7 @@ def _by_group(
     )
 
 
-def _of_group(
+def _report_of_group(
     at: Reading,
     key: tuple[bytes, bytes],
     listing: _Listing | None,
@@ -366,7 +369,7 @@ def _of_group(
     return report_of_range(*key, matching, listing.limit, shows_server=shows_server)
 
 
-def _of_entries(
+def _report_of_entries(
     at: Reading, scope: Scope, listing: _Listing, now_ms: int | None, *, shows_server: bool
 ) -> Report:
     """Return the report of entries of all groups of a scope."""
@@ -379,16 +382,16 @@ def _of_entries(
     return report_of_entries(at.store.where, matching, listing.limit, shows_server=shows_server)
 
 
-def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
-    """Yield the alarms of `--fail-on-stalled`, also one if idle times are unknown."""
+def _stalled_alarms(groups: Relation, duration: str, where: str) -> Iterator[str]:
+    """Yield the alarms of `--fail-on-stalled`, with one alarm for unknown idle times."""
     from claimlib.commands.xpending import stalled, without_idle_times
     from claimlib.report.text import entries_text, groups_text
 
-    number, of_groups = stalled(groups)
+    number, group_count = stalled(groups)
     if number:
         have = "has" if number == 1 else "have"
         yield (
-            f"stalled{where}: {entries_text(number)} in {groups_text(of_groups)} {have} been idle"
+            f"stalled{where}: {entries_text(number)} in {groups_text(group_count)} {have} been idle"
             f" for {duration} or longer"
         )
     if unknown := without_idle_times(groups):
@@ -399,7 +402,7 @@ def _stalled(groups: Relation, duration: str, where: str) -> Iterator[str]:
         )
 
 
-def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
+def _stale_alarms(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator[str]:
     """Yield the alarms of `--fail-on-stale`.
 
     If the store has no groups, the time of its last snapshot or import counts.
@@ -424,9 +427,9 @@ def _stale(at: Reading, groups: Relation, at_ms: int, duration: str) -> Iterator
 
 
 def _instants(now: str | None) -> tuple[int | None, int]:
-    """Return the time of idle times, and the time for the age of the snapshots.
+    """Return the time for idle times, and the time for the ages of snapshots.
 
-    The first is None if each group's snapshot time counts.
+    The first is None without --now, because each group's snapshot time then counts.
     """
     from claimlib.runs.rollforward import wall_ms
 
@@ -461,7 +464,7 @@ def _refuse_options_of_overview(
     groups: OverviewOptions,
     limit: int | None,
 ) -> None:
-    """Raise RequestError if an option that only the overview has is given without it."""
+    """Raise RequestError if an option of the overview is given, but the overview is not shown."""
     if key is not None and (groups != OverviewOptions() or limit is not None):
         raise RequestError(
             "--stream, --group, --fail-on-stalled, --fail-on-stale and --limit are for the overview"
@@ -478,10 +481,10 @@ def _refuse_options_of_overview(
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """Hold which entries to list.
+    """Choose the entries to list.
 
     Attributes:
-        limit: the most entries, or None for all.
+        limit: the largest number of entries to list, or None to list all.
         payload_bytes: the number of bytes of each payload to show.  None if no payload is
             requested.
     """
@@ -501,7 +504,7 @@ class _Listing:
 
 
 def _listing_of(entries: RangeOptions, view: View) -> _Listing | None:
-    """Return which entries to list, or None if none are requested."""
+    """Return the choice of entries to list, or None if no list is requested."""
     if entries == RangeOptions():
         return None
     if entries.consumer == "":

@@ -1,4 +1,4 @@
-"""The command that shows stores in a browser: serve."""
+"""Define the command that shows stores in a browser: serve."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def serve(
                 " out",
                 option="port",
             ) from error
-        silent = replace(common, quiet=True, verbose=False)  # a spinner would never end
+        # Otherwise progress would be shown until Ctrl-C.
+        silent = replace(common, quiet=True, verbose=False)
         served = [
             ServedStore(where, opened.enter_context(opened_store(where, settings, silent))[0])
             for where in stores

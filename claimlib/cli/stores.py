@@ -176,7 +176,7 @@ def snapshot(
     settings = common.settings(snapshot=extent, mirror=limits, lock=lock)
     reading = replace(
         settings.snapshot.reading(url, server.password_file, server.ca_file),
-        needs_all_masters=False,
+        needs_all_masters=False,  # the streams of a master that does not answer stay as they are
     )
     request = settings.snapshot.request(reading.label, settings.mirror.limits())
     check_local_store(store, settings, writes=True)

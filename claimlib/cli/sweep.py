@@ -123,7 +123,7 @@ def xautoclaim(
 
     view = common.view()
     rows = view.rows(limit)
-    kind = _listed(claimed=claimed, deleted=deleted, dry_run=dry_run, explain=explain)
+    kind = _listed_kind(claimed=claimed, deleted=deleted, dry_run=dry_run, explain=explain)
     write_page = _page_writer(html, dry_run=dry_run, explain=explain)
     if explain:
         view.check(POLICY_COLUMNS, EXPLAINED_COLUMNS)
@@ -136,7 +136,7 @@ def xautoclaim(
     now_ms = None if now is None else parse_instant_ms(now)
     access = back.access(settings, dry_run=dry_run or explain)
     look = None
-    # A policy that matches no group is shown, not refused.
+    # --explain shows a policy that matches no group, instead of refusing it.
     if not (allow_none or (explain and policy is not None)):
         check = partial(refuse_unmatched, request=request)
         look = partial(look_before_run, command="xautoclaim", run_id=run_id, check=check)
@@ -145,9 +145,8 @@ def xautoclaim(
         return
     writes = not dry_run
     with opened_store(store, settings, common, writes=writes, look=look) as (opened, progress):
-        check_target(
-            *(opened, "xautoclaim", run_id, access, settings), partial(chosen_groups, request)
-        )
+        chosen = partial(chosen_groups, request)
+        check_target(opened, "xautoclaim", run_id, access, settings, chosen)
         reply = run_xautoclaim(
             opened,
             request,
@@ -158,13 +157,13 @@ def xautoclaim(
             progress=progress,
         )
         written = write_back(opened, "xautoclaim", reply.run_id, access, settings, progress)
-        unknown = None
+        not_on_server = None
         if (last := written or reply).run_seq is not None:
-            unknown = only_in_store(opened, last.run_seq, last.counts)
+            not_on_server = only_in_store(opened, last.run_seq, last.counts)
         result = (
             report_of_dry_run("xautoclaim", kind, getattr(reply, kind), rows)
             if kind
-            else with_writeback(report_of_reply(reply, rows, opened.where, unknown), written)
+            else with_writeback(report_of_reply(reply, rows, opened.where, not_on_server), written)
         )
         refused = refusals(reply)
         write_page(opened, reply, now_ms)
@@ -183,13 +182,13 @@ def _explain(
     view: View,
     rows: int | None,
 ) -> None:
-    """Print which request each group gets."""
+    """Print the request that each group gets."""
     from claimlib.cli.output import show
     from claimlib.commands.xautoclaim import explain
     from claimlib.report.sweep import report_of_policy
 
     with opened_store(store, settings, common, look=look) as (opened, _):
-        if look is not None:
+        if look is not None:  # `opened_store` may not have called it
             look(opened)
         explained = report_of_policy(explain(opened, request), rows)
     show(explained, view)
@@ -200,10 +199,10 @@ def _page_writer(
 ) -> Callable[[Store, Reply, int | None], None]:
     """Return a function that writes the report on a dry run to a file.
 
-    It does nothing without a file.
+    Without a file, the function does nothing.
 
     Raises:
-        RequestError: this is no dry run, or the file cannot be written.
+        RequestError: this is not a dry run, or the file cannot be written.
         MissingExtraError: jinja2 is not installed.
     """
     path = report_file("html", html)
@@ -226,19 +225,19 @@ def _page_writer(
     return write
 
 
-def _listed(*, claimed: bool, deleted: bool, dry_run: bool, explain: bool) -> str | None:
-    """Return which entries a dry run lists, or None if it reports on groups.
+def _listed_kind(*, claimed: bool, deleted: bool, dry_run: bool, explain: bool) -> str | None:
+    """Return the kind of entries that a dry run lists, or None if it reports on groups.
 
     Raises:
-        RequestError: both are requested, or this is no dry run.
+        RequestError: both kinds are requested, or this is not a dry run.
     """
     kinds = [name for name, is_wanted in (("claimed", claimed), ("deleted", deleted)) if is_wanted]
     if len(kinds) > 1:
         raise RequestError("give only one of --claimed and --deleted", option="deleted")
     if kinds and (explain or not dry_run):
         (kind,) = kinds
-        due = {"add --dry-run": not dry_run, "leave out --explain": explain}
-        remedy = " and ".join(text for text, is_due in due.items() if is_due)
+        remedies = {"add --dry-run": not dry_run, "leave out --explain": explain}
+        remedy = " and ".join(text for text, is_needed in remedies.items() if is_needed)
         raise RequestError(
             f"--{kind} lists the entries of a dry run: {remedy}. Of a"
             f" finished run, claimlib runs STORE RUN --{kind} lists them",

@@ -1,7 +1,7 @@
 """Run `claimlib` as a task of a Databricks job.
 
-The entry point returns if a command succeeds, and raises an error if it fails.  Such a task takes
-every `sys.exit` for a failure.
+The entry point returns if a command succeeds, and raises an error if it fails.  It never calls
+`sys.exit`, because such a task fails at every `sys.exit`, even with code 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ def main() -> None:
     """Run the command that the process' arguments name, and return if its exit code is 0.
 
     Raises:
-        RuntimeError: the exit code is not 0.  The message has the command and its exit code.  If an
-            error was raised, it also has the error's message on stderr.  The output of the command
-            itself is on stdout and stderr.
+        RuntimeError: the exit code is not 0.  The message has the name of the command, the exit
+            code, and the reason.
     """
     words = sys.argv[1:]
     raised: list[Exception] = []
@@ -34,15 +33,15 @@ def main() -> None:
     code = process.ending(run, debug=lambda: "--debug" in words)
     if code == process.DONE:
         return
-    meaning = _meaning(code, raised)
-    raise RuntimeError(f"claimlib {' '.join(words[:1])} ended with exit code {code}: {meaning}")
+    reason = _reason(code, raised)
+    raise RuntimeError(f"claimlib {' '.join(words[:1])} ended with exit code {code}: {reason}")
 
 
-def _meaning(code: int, raised: Sequence[Exception]) -> str:
-    """Return why the command ended.
+def _reason(code: int, raised: Sequence[Exception]) -> str:
+    """Return the reason why the command ended: an error's message, or the exit code's meaning.
 
-    After an interrupt this is the meaning of the exit code.  An interrupt can raise many different
-    errors, and their messages do not have this meaning.
+    After an interrupt it is the meaning of the exit code.  The interrupt may have raised any error,
+    whose message does not mention the interrupt.
     """
     if not raised or code in {process.INTERRUPTED, process.TERMINATED}:
         return process.MEANINGS[code]

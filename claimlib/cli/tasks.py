@@ -1,4 +1,4 @@
-"""Show how far Spark is with its present work, and how long that may still take."""
+"""Count the finished tasks of Spark's present work, and estimate the time left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stage(NamedTuple):
 
 
 class Pace:
-    """Compute what is done and the time left, from the stages at different times."""
+    """Estimate the time left, from the numbers of finished tasks at different times."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without stages.
@@ -57,10 +57,10 @@ class Pace:
         return tasks if left_s is None else f"{tasks} · {_time_left(left_s)}"
 
     def _left_s(self, total: int, now: float) -> float | None:
-        """Return the time left in seconds, by the pace up to the task that ended last.
+        """Estimate the time left in seconds, from the pace up to the task that ended last.
 
-        So it decreases until the next task ends.  It is None if it is not known yet, or if the work
-        takes longer than estimated.
+        So the estimate decreases until the next task ends.  It is None if it is not known yet, or
+        if the work takes longer than estimated.
         """
         began = min(self._seen_since.values())
         if not self._done or now - began < _ESTIMATED_FROM_S:
@@ -80,7 +80,7 @@ def _time_left(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h left"
 
 
-# ------------------------------------------------------------------- where they are seen
+# ------------------------------------------------------------------- sources of stages
 
 
 def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]]:
@@ -90,14 +90,14 @@ def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]
         ended: the caller closes it when the stages are no longer needed.  The session may exist for
             longer.
     """
-    told = _ToldStages()
-    handler = cast("ProgressHandler", told)  # importing that class needs packages of Connect
+    reported = _ReportedStages()
+    handler = cast("ProgressHandler", reported)  # importing that class needs packages of Connect
     try:
         spark.registerProgressHandler(handler)
-    except PySparkException:  # the session has its own JVM, which has the stages
+    except PySparkException:  # the session has its own JVM, which tells the stages
         return partial(_active_stages, spark)
     ended.callback(spark.removeProgressHandler, handler)
-    return told.now
+    return reported.now
 
 
 def _active_stages(spark: SparkSession) -> list[Stage]:
@@ -110,10 +110,10 @@ def _active_stages(spark: SparkSession) -> list[Stage]:
     ]
 
 
-class _ToldStages:
+class _ReportedStages:
     """Hold the stages that a Connect server reports for each query.
 
-    Each thread that waits for a query calls it.
+    Each thread that waits for a query calls this object.
     """
 
     def __init__(self) -> None:
@@ -142,9 +142,9 @@ class _ToldStages:
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:
-        """Return the unfinished stages that had begun at the last report, for all queries.
+        """Return the unfinished stages of all queries that have a finished task.
 
-        If no unfinished stage of a query has a finished task, all its unfinished stages are
-        returned.
+        A query without such a stage contributes all its unfinished stages.
         """
+        # A list is iterated, because other threads may change the dict meanwhile.
         return [stage for stages in [*self._by_query.values()] for stage in stages]

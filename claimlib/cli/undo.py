@@ -1,4 +1,4 @@
-"""Define the command that puts back what a run changed: undo."""
+"""Define the command that reverses the changes of a run: undo."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def check_target(
 
     Raises:
         SourceMismatchError, NotAMirrorError: the store does not mirror this server.
-        GuardError: a snapshot is too old.
+        GuardError: the last snapshot of a group is too old.
     """
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.writeback import check_before_run
@@ -142,6 +142,8 @@ def write_back(
     progress: Progress,
 ) -> WritebackReply | None:
     """Write a finished run back under its run id.
+
+    On an error, print the command with which a user can write the run back later.
 
     Args:
         access: the server, or None if the run is not written back.

@@ -24,15 +24,15 @@ COUNTS = ("claimed", *plan.OUTCOMES)
 
 @dataclass(frozen=True, slots=True)
 class GroupAdvice:
-    """Hold what each minimum idle time would have claimed of one group, or of all groups.
+    """Hold the claims that each minimum idle time would have made in one group, or in all groups.
 
     Attributes:
         stream, consumer_group: the spelled names.  None for all groups together.
-        choices: one row per minimum idle time, the smallest first.  It has min_idle_ms, the number
-            of entries `claimed` and of those with each outcome, and wait_ms (see
-            `plans.snapshots.choices`).
-        recommended: the row of the smallest value that claims an entry, and whose share of
-            acknowledged entries is not too large.  None if there is none.
+        choices: one row per minimum idle time, the smallest first.  Columns: min_idle_ms, claimed,
+            the number of entries with each outcome, and wait_ms (see
+            `plans.snapshots.choices_by_group`).
+        recommended: the row of the smallest value that claims entries, of which the share of
+            acknowledged ones is small enough.  None if there is no such value.
     """
 
     stream: str | None
@@ -49,10 +49,10 @@ class Advice:
         where: the location of the store.
         snapshots: the number of snapshots and imports that the advice is based on.
         first_ms, last_ms: the times of the first and of the last of them, ms since the epoch.
-        max_done_twice: the largest share of claimed entries that their owners may have acknowledged
-            afterwards, from 0 to 1.
+        max_done_twice: the largest allowed share, from 0 to 1, of claimed entries that their owners
+            acknowledged afterwards.
         all_groups: the advice for one value for all groups.
-        groups: the advice per group, the group with the most claims of the smallest value first.
+        groups: the advice per group.  The group in which the smallest value claims most is first.
         not_shown: the number of further groups with claims.
     """
 
@@ -75,9 +75,9 @@ def advise(
     max_done_twice: float = DEFAULT_MAX_DONE_TWICE,
     most_groups: int = DEFAULT_GROUPS,
 ) -> Advice:
-    """Return what values of the minimum idle time would have claimed, and which to use.
+    """Recommend a minimum idle time, from the claims that each value would have made.
 
-    Nothing is written.  Idle times and outcomes are as coarse as the series of snapshots.
+    Nothing is written.  More frequent snapshots make idle times and outcomes more exact.
 
     Args:
         min_idles_ms: the values to compare.
@@ -87,8 +87,8 @@ def advise(
         most_groups: the largest number of groups to return.
 
     Raises:
-        RequestError: there is no value, or a value is negative.  The share is not from 0 to 1.  No
-            group matches the scope, or the store has no snapshot of such a group.
+        RequestError: there is no value, or a value is negative.  Or the share is not from 0 to 1.
+            Or no group matches the scope, or the store has no snapshot of such a group.
     """
     values = sorted(set(min_idles_ms))
     check_min_idles(values)
@@ -115,15 +115,16 @@ def advise(
         )
     claims = plan.claims(series.pel, read, series.deleted, values)
     counted = plan.choices_by_group(claims).kept()
-    # Each entry that a larger value claims is claimed by the smallest one, too.
+    # The smallest value claims all entries that larger values claim.  So each group with claims has
+    # a row for it.
     groups = counted.where(f"min_idle_ms = {values[0]:d}L AND stream IS NOT NULL")
-    worst = groups.order_by(f"claimed{DESCENDING}", *GROUP).limit(most_groups).fetched()
+    with_most_claims = groups.order_by(f"claimed{DESCENDING}", *GROUP).limit(most_groups).fetched()
     rows = counted.sql(
         "SELECT this.* FROM {this} AS this"
-        f" LEFT SEMI JOIN {{worst}} AS worst USING ({GROUP_SQL})",
-        worst=worst,
+        f" LEFT SEMI JOIN {{listed}} AS listed USING ({GROUP_SQL})",
+        listed=with_most_claims,
     ).collect()
-    keys = [tuple(row[name] for name in GROUP) for row in worst.collect()]
+    keys = [tuple(row[name] for name in GROUP) for row in with_most_claims.collect()]
     by_key: dict[tuple[str | None, ...], dict[int, Record]] = {key: {} for key in keys}
     for row in rows:
         by_key[tuple(row[name] for name in GROUP)][row["min_idle_ms"]] = row
@@ -147,7 +148,7 @@ def _advice(
     """Return the advice for a group.
 
     Args:
-        known: the counts by minimum idle time.  A value that claims nothing has none.
+        known: the counts by minimum idle time.  A value that claims nothing is missing.
     """
     nothing = {**dict.fromkeys(COUNTS, 0), "wait_ms": None}
     choices = [

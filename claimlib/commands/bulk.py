@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow.compute as pc
 
-from claimlib.commands.preconditions import (
-    ENTRY_IDS,
-    near,
-    owners_of,
-)
+from claimlib.commands.preconditions import ENTRY_IDS, near, owners_of
 from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Executor, Relation, union_by_name
 from claimlib.plans import assignment, bulk, previous
@@ -77,11 +73,11 @@ class BulkRequests:
         looks: bool = True,
         sharing: Sharing | None = None,
     ) -> BulkRequests:
-        """Return requests and the ids that they name."""
-        # Few ids are computed once, and many once by the embedded engine.
+        """Separate requests and the ids that they name."""
+        # `reused` computes few ids once.  `kept` does so for many ids in the embedded engine.
         ids = bulk.named_ids(requests).reused().kept()
-        reused = requests.select(*bulk.REQUEST).reused()
-        return cls(reused, ids, kinds, looks=looks, sharing=sharing)
+        without_ids = requests.select(*bulk.REQUEST).reused()
+        return cls(without_ids, ids, kinds, looks=looks, sharing=sharing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +95,24 @@ class Decided:
     def decision(self, *others: Relation) -> Decision:
         """Return the decision of a run, with further journal rows.
 
-        Counts of kinds that have no rows are 0.
+        The counts include kinds without rows, as 0.
         """
-        counts = dict.fromkeys(map(str, _KINDS), 0)
+        counts = dict.fromkeys(map(str, _COUNTED_KINDS), 0)
         return Decision(union_by_name([self.rows, *others], JOURNAL_ROW), counts=counts)
 
 
-_KINDS = (Kind.CLAIMED, Kind.DELETED, Kind.LEFT, Kind.NOT_PENDING, Kind.REQUESTED, Kind.REFUSED)
+_COUNTED_KINDS = (
+    Kind.CLAIMED,
+    Kind.DELETED,
+    Kind.LEFT,
+    Kind.NOT_PENDING,
+    Kind.REQUESTED,
+    Kind.REFUSED,
+)
 
 
 def known(begun: Begun) -> Relation:
-    """Return `known_groups`, in memory."""
+    """Return `plans.requests.known_groups` of the pinned tables, in memory."""
     groups, streams = map(begun.relation, ("groups", "streams"))
     return known_groups(groups, streams, begun.run_seq).fetched()
 
@@ -125,14 +128,14 @@ def decide(
     recipients = None
     judged = _judge(begun, bulk_requests, looked_at, refuse_duplicates=refuse_duplicates)
     if bulk_requests.sharing is not None:
-        targets = _shared(looked_at.groups, bulk_requests.sharing)
+        targets = _sharing_by_group(looked_at.groups, bulk_requests.sharing)
         tables = map(begun.relation, ("consumers", "pending"))
         recipients = assignment.recipients(targets, *tables).fetched()
         judged = bulk.judged_by_recipients(judged, targets, recipients).fetched()
     accepted = bulk.of_accepted(bulk_requests.requests, judged)
     ids = bulk.of_accepted(bulk_requests.ids, judged)
-    looked_in = looked_at.entries if bulk_requests.looks else None
-    decided = bulk.decisions(bulk.with_pending(ids, looked_at.pending, looked_in))
+    entries = looked_at.entries if bulk_requests.looks else None
+    decided = bulk.decisions(bulk.with_pending(ids, looked_at.pending, entries))
     decided = bulk.distributed(decided, recipients)
     parts = [
         bulk.entry_rows(decided, accepted, looked_at.owners, bulk_requests.kinds),
@@ -144,6 +147,7 @@ def decide(
         parts += [
             bulk.consumer_rows(accepted),
             last_ids,
+            # The values before the run, which an undo puts back.
             previous.consumer_rows(
                 callers.distinct(*GROUP, "consumer"), begun.relation("consumers")
             ),
@@ -152,14 +156,15 @@ def decide(
     return Decided(judged, union_by_name(parts, JOURNAL_ROW))
 
 
-def _shared(groups: Relation, sharing: Sharing) -> Relation:
+def _sharing_by_group(groups: Relation, sharing: Sharing) -> Relation:
+    """Return `plans.assignment.shared` of the groups, in memory."""
     names = tuple(map(spell, sharing.consumers))
     return assignment.shared(groups, names, sharing.active_within_ms).fetched()
 
 
 @dataclass(frozen=True, slots=True)
 class _LookedAt:
-    """Hold the rows in which the ids are searched.
+    """Hold the rows that the requested ids may have in the tables.
 
     Attributes:
         groups: `bulk.groups`, with the groups' buckets, in memory.
@@ -176,7 +181,7 @@ class _LookedAt:
 
 
 def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _LookedAt:
-    """Do the first step: return the rows that the requests reach, and their owners."""
+    """Do the first step: return the rows near the requested ids, and their owners."""
     bucket = BUCKET_SQL.format(buckets=begun.store.buckets)
     groups = bulk.groups(bulk_requests.ids).select("*", f"{bucket} AS bucket").fetched()
     fetched = groups.arrow()
@@ -193,12 +198,12 @@ def _look(begun: Begun, bulk_requests: BulkRequests, known: Relation) -> _Looked
 def _judge(
     begun: Begun, bulk_requests: BulkRequests, looked_at: _LookedAt, *, refuse_duplicates: bool
 ) -> Relation:
-    """Do the second step: return which groups are refused, in memory."""
-    about = (looked_at.groups, bulk_requests.ids, looked_at.pending, begun.run_seq)
+    """Do the second step: return one row per group, in memory, with the reason of a refusal."""
+    arguments = (looked_at.groups, bulk_requests.ids, looked_at.pending, begun.run_seq)
     if bulk_requests.looks:
-        judged = bulk.judged(*about, any_outside=looked_at.any_outside)
+        judged = bulk.judged(*arguments, any_outside=looked_at.any_outside)
     else:
-        judged = bulk.judged_by_name(*about)
+        judged = bulk.judged_by_name(*arguments)
     if refuse_duplicates:
         named = bulk.pending_of(bulk_requests.ids, looked_at.pending)
         judged = without_duplicates(judged, named)

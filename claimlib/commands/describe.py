@@ -14,10 +14,18 @@ from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 
 TABLES = ("pending", "groups", "consumers", "cursors")
-"""List the tables that a description is made from."""
+"""List the tables that a description reads."""
 CONSUMER_COLUMNS = (
-    *(*GROUP, "consumer", "seen_time_ms", "active_time_ms", "is_known", "pending"),
-    *("oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count", "now_ms"),
+    *GROUP,
+    "consumer",
+    "seen_time_ms",
+    "active_time_ms",
+    "is_known",
+    "pending",
+    "oldest_idle_ms",
+    "oldest_delivery_time_ms",
+    "highest_delivery_count",
+    "now_ms",
 )
 """List the columns of `Description.consumers`, in order."""
 
@@ -28,13 +36,16 @@ class Description:
 
     Attributes:
         consumers: one row per (stream, consumer_group, consumer) that the table consumers has, or
-            that owns entries.  `pending` is the number of its entries.  oldest_idle_ms,
-            oldest_delivery_time_ms and highest_delivery_count are None if that is 0.  `now_ms` is
-            the time of the idle times.  Both are None if the group has no snapshot time.
-            seen_time_ms and active_time_ms (ms since the epoch) are None if they are unknown.
-            `is_known` is true if the table has the consumer.
-        cursors: one row per (name, stream, consumer_group).  next_id is where the next page begins.
-            `0-0` means the first entry.
+            that owns entries.  Columns:
+            - pending: the number of its entries.
+            - oldest_delivery_time_ms, highest_delivery_count: None if the consumer has no entries.
+            - oldest_idle_ms: None if the consumer has no entries, or now_ms is None.
+            - now_ms: the time for which idle times are computed.  None if it is not given and the
+              group has no snapshot time.
+            - seen_time_ms, active_time_ms: ms since the epoch, or None if unknown.
+            - is_known: true if the table consumers has the consumer.
+        cursors: one row per (name, stream, consumer_group).  next_id is the id at which the next
+            page begins.  `0-0` means the first entry.
         without_owner: the number of pending entries that no consumer owns.
     """
 
@@ -44,10 +55,10 @@ class Description:
 
 
 def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = None) -> Description:
-    """Return the consumers and the cursors of the groups that two globs match.
+    """Return the consumers and the cursors of the groups that a scope matches.
 
     Args:
-        at: needs `TABLES`, see `xpending.read_store`.
+        at: a reading with `TABLES`, see `xpending.read_store`.
         now_ms: the time for all groups.  None means the time of each group's snapshot.
 
     Examples:
@@ -77,12 +88,12 @@ def describe(at: Reading, scope: Scope = EVERYTHING, *, now_ms: int | None = Non
         owned=plan.owners(plan.idle_entries(pending, groups, now_ms), 0),
         instants=plan.instants(groups, now_ms).select(*GROUP, "now_ms"),
     ).fetched()
-    # A row without a consumer is about the entries of a group that have no owner.
+    # A row without a consumer counts the entries of a group that have no owner.
     rows = described.arrow()
     unowned = rows.filter(pc.is_null(rows["consumer"]))
-    places = cursors.select("name", *GROUP, f"{id_text_sql('next_ms', 'next_seq')} AS next_id")
+    cursor_rows = cursors.select("name", *GROUP, f"{id_text_sql('next_ms', 'next_seq')} AS next_id")
     return Description(
         described.where("consumer IS NOT NULL"),
-        places.fetched(),
+        cursor_rows.fetched(),
         without_owner=pc.sum(unowned["pending"]).as_py() or 0,
     )

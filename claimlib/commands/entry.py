@@ -15,7 +15,7 @@ from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
-_PENDING = (*GROUP, "consumer", "delivery_time_ms", "delivery_count", "run_seq")
+_PENDING_COLUMNS = (*GROUP, "consumer", "delivery_time_ms", "delivery_count", "run_seq")
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,15 @@ class EntryHistory:
 
     Attributes:
         stream: the spelled name.
-        pending: one row per group in which it is pending now, with stream, consumer_group,
-            consumer, delivery_time_ms, delivery_count and run_seq.  run_seq is the run that wrote
-            the row, or 0 if no run did.
+        pending: one row per group in which the entry is pending now.  Columns: stream,
+            consumer_group, consumer, delivery_time_ms, delivery_count and run_seq.  run_seq is the
+            run that wrote the row, or 0 if no run of the store wrote it.
         exists: True if the store has the stream entry now.
-        fields: the payload, pairs of name and value (bytes).  None if the store does not have it.
+        fields: the payload, pairs of name and value (bytes).  None if the store has no payload.
         events: one row per event, the earliest first.  See `plans.history.entry_events`.
         complete_from_run: the first run whose events are all known.
-        deleted_by: the run of `maintain` that deleted the events of earlier runs, or None.
+        deleted_by: the run of `maintain` that deleted the events of earlier runs.  None if no
+            events were deleted.
     """
 
     stream: str
@@ -47,7 +48,7 @@ class EntryHistory:
 def entry_history(
     store: Store, stream: bytes, stream_id: StreamId, group: bytes | None = None
 ) -> EntryHistory:
-    """Return the present state of an entry, and each owner that a snapshot read or a run set.
+    """Return the present state of an entry, and the events in which runs changed or read it.
 
     Args:
         group: the consumer group, or None for all groups of the stream.
@@ -59,17 +60,17 @@ def entry_history(
     name, bounds = spell(stream), _bounds(store, stream, stream_id)
     ms, seq = (bigint_sql(to_bigint(half)) for half in stream_id)
     is_entry = f"stream = {quote_text(name)} AND id_ms = {ms} AND id_seq = {seq}"
-    of_group = is_entry if group is None else f"{is_entry} AND {is_group(name, spell(group))}"
+    is_in_group = is_entry if group is None else f"{is_entry} AND {is_group(name, spell(group))}"
 
     def rows(table: str, condition: str) -> Relation:
         return store.relation(table).within(bounds).where(condition)
 
-    changes = rows("journal", f"{of_group} AND {of_kinds(*plan.EVENTS)}").fetched()
-    read = rows("pel_snapshots", of_group).fetched()
+    changes = rows("journal", f"{is_in_group} AND {of_kinds(*plan.EVENTS)}").fetched()
+    read = rows("pel_snapshots", is_in_group).fetched()
     events = plan.entry_events(changes, read, _decisions(store))
     entry = rows("entries", is_entry).select("fields").first()
     deleted = deleted_history(store)
-    pending = rows("pending", of_group).select(*_PENDING).order_by(*GROUP)
+    pending = rows("pending", is_in_group).select(*_PENDING_COLUMNS).order_by(*GROUP)
     return EntryHistory(
         stream=name,
         id=stream_id,

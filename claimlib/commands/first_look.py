@@ -1,4 +1,4 @@
-"""Find typing errors of a request, before Spark starts or large tables are read."""
+"""Find typing errors in a request, before Spark starts or large tables are read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from claimlib.store.tables import Store
 def look_before_run(
     store: Store, *, command: str, run_id: str | None, check: Callable[[Begun], object]
 ) -> None:
-    """Call the check of a run's request with the store as it is now.
+    """Check the request of a run against the store as it is now.
 
     The check is skipped if an earlier run is unfinished, because the new run finishes it first.
-    It is also skipped if the run was already done, because a repeat changes nothing.
+    The check is also skipped if the run was already done, because a repeat changes nothing.
 
     Args:
         check: raises an error if the request has a typing error.

@@ -25,9 +25,9 @@ from claimlib.terminal import number_of
 
 # With this limit a row has a few megabytes at most.
 _IDS_PER_REQUEST = 100_000
-# The lines of a file pass through the driver.
+# The lines of a file are read into the memory of this process.
 _MOST_LINES = 2_000_000
-_LONGEST_SHOWN = 100
+_MOST_CHARACTERS_SHOWN = 100
 _STANDARD_INPUT = "-"
 # The first line of the output of `claimlib runs … --columns id --output csv`.
 _CSV_HEADER = b"id"
@@ -39,16 +39,17 @@ class IdList:
 
     Attributes:
         place: the location, as the user wrote it.
-        ids: the ids of a text.  None if a table has the ids.
+        ids: the ids of a text.  None if the list is a table.
     """
 
     place: str
     ids: tuple[str, ...] | None
 
     def requests(self, store: Store) -> Relation:
-        """Return the ids as requests, one row per request, at least one.
+        """Return the ids as requests, one row per request.
 
-        The columns are `request`, a number from 1, and `ids`, about 100,000 per row.
+        A list without ids is one request.  The columns are `request`, a number from 1, and `ids`,
+        about 100,000 per row.
 
         Args:
             store: the store whose engine computes the rows.
@@ -64,18 +65,19 @@ class IdList:
             columns = {"request": numbers, "ids": pa.array(lists, pa.list_(pa.string()))}
             return Relation(store.engine, Rows(pa.table(columns)))
         # If Spark reads the table, it builds the lists, which may exceed this process's memory.
-        return _of_table(read_input(store, place_of(self.place)), self.place)
+        return _requests_of_table(read_input(store, place_of(self.place)), self.place)
 
 
 def read_ids(place: str) -> IdList:
     """Read a list of ids without Spark.  The rows of a table are not read yet.
 
     Args:
-        place: a text file or a pipe of this machine, or `-` for standard input.  It has one id
-            (`ms-seq`, or `ms`) per line, two million at most, in the order of the requests.  Its
-            first line may be `id`, the header of a CSV.  Or a table (see `place_of`), which is
-            read in the order of ids.  It has a text column `id`, or the columns id_ms and id_seq
-            of a store.
+        place: one of these:
+            - A text file or a pipe of this machine, or `-` for standard input.  It has one id
+              (`ms-seq`, or `ms`) per line, in the order of the requests, and at most two million
+              lines.  Its first line may be `id`, the header of a CSV.
+            - A table (see `place_of`) with a text column `id`, or with the columns id_ms and id_seq
+              of a store.  It is read in the order of ids.
 
     Raises:
         InputError: the file cannot be read, is too long, or has a line without a valid id.
@@ -85,7 +87,7 @@ def read_ids(place: str) -> IdList:
 
 
 def _ids_of_text(place: str) -> list[str] | None:
-    """Return the ids of a text, or None if no text has that name, or it is a table."""
+    """Return the ids of a text, or None if the place is a table, or no such file exists."""
     try:
         opened = _opened_text(place)
         if opened is None:
@@ -103,7 +105,7 @@ def _ids_of_text(place: str) -> list[str] | None:
 def _opened_text(place: str) -> BinaryIO | None:
     """Open standard input, a text file or a pipe.
 
-    Return None if none has that name, or it is a table.
+    Return None if the place is a table, or if no such file exists.
     """
     if place == _STANDARD_INPUT:
         return open(0, "rb", closefd=False)
@@ -122,8 +124,8 @@ def shown_place(place: str) -> str:
     """Return the place of a list as messages show it."""
     if place == _STANDARD_INPUT:
         return "standard input"
-    if len(place) > _LONGEST_SHOWN:  # it may be the ids themselves
-        return f"{place[:_LONGEST_SHOWN]}…"
+    if len(place) > _MOST_CHARACTERS_SHOWN:  # it may be the ids themselves
+        return f"{place[:_MOST_CHARACTERS_SHOWN]}…"
     return str(shown_path(Path(place)))
 
 
@@ -144,8 +146,8 @@ def _parsed(lines: Iterable[bytes], name: str) -> Iterator[StreamId]:
                 ) from error
 
 
-def _of_table(table: Relation, name: str) -> Relation:
-    ids = _bits_of(table, name)
+def _requests_of_table(table: Relation, name: str) -> Relation:
+    ids = _id_columns(table, name)
     is_bad = "id_ms IS NULL OR id_seq IS NULL"
     (summary,) = ids.select(
         "count(*) AS number",
@@ -160,20 +162,20 @@ def _of_table(table: Relation, name: str) -> Relation:
         )
     if not summary["number"]:
         return ids.sql("SELECT 1L AS request, CAST(array() AS ARRAY<STRING>) AS ids")
-    requests = -(-summary["number"] // _IDS_PER_REQUEST)
+    request_count = -(-summary["number"] // _IDS_PER_REQUEST)  # rounded up
     hashed = "xxhash64(CAST(id_ms AS BIGINT), CAST(id_seq AS BIGINT))"
-    in_order = f"struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, {id_text_sql()} AS id)"
+    sortable = f"struct({ID_ORDER[0]} AS ms, {ID_ORDER[1]} AS seq, {id_text_sql()} AS id)"
     return ids.sql(
         f"""
-        SELECT pmod({hashed}, {requests:d}L) + 1 AS request,
-            transform(sort_array(collect_list({in_order})), both -> both.id) AS ids
+        SELECT pmod({hashed}, {request_count:d}L) + 1 AS request,
+            transform(sort_array(collect_list({sortable})), entry -> entry.id) AS ids
         FROM {{this}} AS this GROUP BY 1
         """
     )
 
 
-def _bits_of(table: Relation, name: str) -> Relation:
-    """Return id_ms and id_seq as in the store's tables, and each row's id as it was given."""
+def _id_columns(table: Relation, name: str) -> Relation:
+    """Return id_ms and id_seq as in the store's tables, and `shown`, the id for messages."""
     types = table.types
     if types.get("id") == "string":
         ms, seq = id_bits_sql("id")

@@ -1,4 +1,4 @@
-"""Create a store, or give the source of a store another name."""
+"""Create a store, or rename the source of a store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from claimlib.store.opening import checked
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """State that the source of a store has another name.
+    """Describe how the source of a store was renamed.
 
     Attributes:
-        before, now: the names.
-        last: the last snapshot.  The ids of its server can show that it is the same server.
+        before, now: the former name and the new name.
+        last: the last snapshot, with the ids of the server that it read.
     """
 
     before: str
@@ -35,22 +35,22 @@ def init(
     source: str | None = None,
     accept_replaced: bool = False,
 ) -> tuple[Creation, Renamed | None]:
-    """Create the tables of a store that do not exist, or rename the source that snapshots read.
+    """Create the missing tables of a store, and rename its source if the name is new.
 
-    The history of a renamed store stays.  Its next snapshot is of the new name.
+    Only the source of a store that snapshots have filled can be renamed.  The history stays.
 
     Args:
-        source: what the store mirrors.  If snapshots have filled the store, this is the new address
-            of their server, as a URL or as `host:port/db`.
+        source: the name of the source that the store mirrors.  If snapshots have filled the store,
+            this is the new address of their server, as a URL or as `host:port/db`.
         buckets, accept_replaced: see `creation.create`.
 
     Returns:
-        The store, and its renaming, or None if the name is as before.
+        The store, and the renaming of its source.  The latter is None if the name did not change.
 
     Raises:
-        RequestError: see `creation.create`.  Also if the address is not valid.
-        StoreExistsError: a store with other buckets exists.  Also if the store has another source,
-            which is no server that a snapshot has read.
+        RequestError: see `creation.create`.  Or the address is not valid.
+        StoreExistsError: the store exists with another number of buckets.  Or it has another
+            source, which cannot be renamed, because no snapshot has filled the store.
         Other errors: see `creation.create`.
     """
     last = None if source is None else _last_snapshot(definitions)
@@ -63,17 +63,17 @@ def init(
             accept_replaced=accept_replaced,
             source_of=source_of,
         ), None
-    name = source_label(source if is_server_url(source) else f"redis://{source}")
+    new_name = source_label(source if is_server_url(source) else f"redis://{source}")
     creation = create(
         definitions, buckets=buckets, accept_replaced=accept_replaced, source_of=source_of
     )
     before = current_name(creation.store, last)
-    if before is None or before == name:
+    if before is None or before == new_name:
         return creation, None
-    # A run that is decided and not finished also belongs to the old name.
+    # A run that is decided but not finished also belongs to the old name.
     after = load_known_runs(creation.store).last_seq
-    definitions.change("streams", source_properties(name, after))
-    return replace(creation, store=checked(definitions)), Renamed(before, name, last)
+    definitions.change("streams", source_properties(new_name, after))
+    return replace(creation, store=checked(definitions)), Renamed(before, new_name, last)
 
 
 def _last_snapshot(definitions: Definitions) -> LastSnapshot | None:

@@ -1,7 +1,7 @@
-"""Read the given tables as they are now.
+"""Read the tables that a user gives, as they are now.
 
-They are names of a catalog, or folders or files of Delta or Parquet.  Tables with faulty rows are
-refused.  The message shows the first of these rows.
+A table is given by its name in a catalog, or as a folder or file of Delta or Parquet.  Tables with
+faulty rows are refused.  The message shows the first faulty rows.
 """
 
 from __future__ import annotations
@@ -30,21 +30,23 @@ from claimlib.terminal import number_of
 from claimlib.times import unit_of
 
 Tables = Mapping[str, Relation]
-_SHOWN = 3
+_MOST_EXAMPLES = 3
 
 
 def place_of(text: str, what: str = "a table's location") -> str:
-    """Return an input table as it is stored with a run.
+    """Return the place of an input table in the form that is stored with a run.
 
-    A name stays as it is.  A relative path becomes absolute.  `catalog.schema.table`, or a part of
-    it, is a name.  Anything else is a path.  A folder in the working directory is written `./name`.
+    - A name in a catalog (`catalog.schema.table`, or its last parts) and a URL stay as they are.
+    - Any other text is a path, and becomes absolute.  A folder in the working directory must be
+      given as `./name`, because `name` is a name in the catalog.
 
     Args:
-        what: what the place belongs to, for messages.
+        text: the place as the user gave it.
+        what: names the place in the message about an empty text.
 
     Raises:
-        RequestError: it is empty, which would be the working directory.  Also if it contains a
-            secret.
+        RequestError: the text is empty, which would mean the working directory.  Or it contains a
+            secret, or it is the address of a server without tables.
     """
     if not text.strip():
         raise RequestError.of_empty(what, "give a table")
@@ -54,9 +56,9 @@ def place_of(text: str, what: str = "a table's location") -> str:
 
 
 def able_to_read(store: Store, places: Iterable[str]) -> Store:
-    """Return the store, opened with an engine that can read given tables.
+    """Return the store, opened with an engine that can read the given tables.
 
-    The engine is Spark if only Spark can read one of them.
+    The engine becomes Spark if only Spark can read one of these tables.
 
     Args:
         places: see `place_of`.
@@ -70,8 +72,8 @@ def read_input(store: Store, place: str) -> Relation:
     """Return the rows of a given table, for statements of a store.
 
     A Delta table is fixed at its current version.  A Parquet table is fixed at its current files.
-    If only Spark can read the table and the store is open without Spark, the rows are fetched.
-    Other tables of Spark are read each time that the relation is computed.
+    If only Spark can read the table and the store is open without Spark, the rows are fetched into
+    memory.  Any other table of Spark is read each time that the relation is computed.
 
     Args:
         place: see `place_of`.
@@ -97,8 +99,9 @@ class Sound:
 
     Attributes:
         tables: by name, with the columns of a store (`plans.input_tables.conformed`).
-        digests: by name, of `pending` and `entries` before they were checked, if Spark cannot fix
-            them (views, for example).  The written rows must have the same digests.
+        digests: by name, the digests of `pending` and `entries` before they were checked.  Only
+            tables that cannot be fixed at a version have one (views, for example).  The staged rows
+            must have the same digests.
         payload_columns: columns of the table of entries that may hold payloads, but are not read.
     """
 
@@ -112,7 +115,7 @@ def read_sound(
 ) -> Sound:
     """Return the given tables if all of their rows are sound.
 
-    This takes five queries at most, and one for each table that cannot be fixed.
+    This takes five queries at most, and one more for each table that cannot be fixed.
 
     Raises:
         InputError, ConfigError, DuplicateRowsError: see `imports.import_tables`.
@@ -127,10 +130,10 @@ def read_sound(
     for stage in reading_order(places):
         calls = (partial(open_input, store, places[table]) for table in stage)
         opened = dict(zip(stage, concurrently(calls), strict=True))
-        inputs |= {table: Relation(store.engine, of.node) for table, of in opened.items()}
+        inputs |= {table: Relation(store.engine, input_.node) for table, input_ in opened.items()}
         # Tables that are not fixed are read before the next stage is opened.
-        for table in (table for table, of in opened.items() if not of.is_fixed):
-            if table in _GROWING:
+        for table in (table for table, input_ in opened.items() if not input_.is_fixed):
+            if table in _LARGE_TABLES:
                 digests[table] = _digest(store, table, conformed(table))
             else:  # small, so the rows that are checked are also used
                 fetched[table] = conformed(table).fetched()
@@ -144,7 +147,7 @@ def read_sound(
     return Sound(tables, digests, payload_columns)
 
 
-_GROWING = ("pending", "entries")
+_LARGE_TABLES = ("pending", "entries")
 
 
 def _digest(store: Store, table: str, rows: Relation) -> Digest:
@@ -154,16 +157,12 @@ def _digest(store: Store, table: str, rows: Relation) -> Digest:
 
 
 def refuse_changed(sound: Sound, places: Mapping[str, str], written: Mapping[str, Digest]) -> None:
-    """Raise InputError if the staged rows differ from the rows that were checked.
-
-    Raises:
-        InputError: the message names the tables.
-    """
+    """Raise InputError if the staged rows differ from the rows that were checked."""
     changed = [table for table, before in sound.digests.items() if written[table] != before]
     if changed:
-        said = " and ".join(_called(table, places) for table in changed)
+        names = " and ".join(_label(table, places) for table in changed)
         raise InputError(
-            f"{said} changed while the import read it; nothing was imported. Write it"
+            f"{names} changed while the import read it; nothing was imported. Write it"
             " to a Delta table and import that (needed for a view that depends on the clock), or"
             " import again while no process writes to it",
             table=changed[0],
@@ -174,13 +173,13 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
     summaries = input_tables.faults(tables).collect()
     bad = [row for row in summaries if row["fault"] is not None]
     if bad:
-        said = [
-            f"{_called(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
-            f" {_rows(row['rows'])}: {_examples(tables[row['table']], row)}"
-            for row in sorted(bad, key=partial(_position, list(places)))
+        texts = [
+            f"{_label(row['table'], places)}: column {row['fault_column']} {row['fault']} in"
+            f" {_row_count(row['rows'])}: {_examples(tables[row['table']], row)}"
+            for row in sorted(bad, key=partial(_fault_order, list(places)))
         ]
         raise InputError(
-            "; ".join(said) + "; nothing was imported",
+            "; ".join(texts) + "; nothing was imported",
             table=bad[0]["table"],
             rows=sum(row["rows"] for row in bad),
         )
@@ -189,33 +188,33 @@ def _refuse_faults(tables: Tables, places: Mapping[str, str], *, allow_empty: bo
     empty = [table for table in ("entries", "pending") if table not in filled]
     if empty and not allow_empty:
         raise InputError(
-            f"{' and '.join(_called(table, places) for table in empty)}: no rows; the import would"
+            f"{' and '.join(_label(table, places) for table in empty)}: no rows; the import would"
             " remove all rows from the store. If that is intended, add --allow-empty",
             table=empty[0],
         )
 
 
-def _position(places: Sequence[str], fault: Record) -> tuple[int, str, str]:
+def _fault_order(places: Sequence[str], fault: Record) -> tuple[int, str, str]:
     return places.index(fault["table"]), fault["fault_column"], fault["fault"]
 
 
 def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> None:
-    """Raise InputError if all times of a column look like seconds, or like microseconds.
+    """Raise InputError if all times of a column look like seconds, microseconds or nanoseconds.
 
-    With such times each entry, or none, has been idle for a long time.  A single such time is
-    allowed, because a server may have it.
+    By such times, either every entry or no entry would be idle for long.  If only some times of a
+    column look so, they are allowed, because a server may have them.
     """
-    known = [
-        (row["table"], *of.values())
+    ranges = [
+        (row["table"], *times.values())
         for row in summaries
-        for of in row["times"]
-        if of["low"] is not None
+        for times in row["times"]
+        if times["low"] is not None
     ]
-    for table, column, low, high in known:
+    for table, column, low, high in ranges:
         unit = unit_of(low, high)
         if unit is not None:
             raise InputError(
-                f"{_called(table, places)}: column {column} (or what the map assigns to it): its"
+                f"{_label(table, places)}: column {column} (or what the map assigns to it): its"
                 f" times must be milliseconds since 1970, but all of them look like {unit}, for"
                 f" example {high}: convert them; nothing was imported",
                 table=table,
@@ -223,10 +222,10 @@ def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> Non
 
 
 def _examples(table: Relation, fault: Record) -> str:
-    """Return the first rows with a fault, by their key as it was given."""
-    same = (f"{name} = {quote_text(fault[name])}" for name in ("fault_column", "fault"))
-    shown = table.where(" AND ".join(same)).select("shown").order_by("shown")
-    rows = shown.limit(_SHOWN).collect()
+    """Return the keys of the first rows with a fault, as the user gave them."""
+    conditions = (f"{name} = {quote_text(fault[name])}" for name in ("fault_column", "fault"))
+    keys = table.where(" AND ".join(conditions)).select("shown").order_by("shown")
+    rows = keys.limit(_MOST_EXAMPLES).collect()
     more = " …" if fault["rows"] > len(rows) else ""
     return ", ".join(row["shown"] for row in rows) + more
 
@@ -234,13 +233,13 @@ def _examples(table: Relation, fault: Record) -> str:
 def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
     repeated = repeated_keys(tables).collect()
     if repeated:
-        said = [
-            f"{_called(row['table'], places)}: {number_of(row['count'], 'key has', 'keys have')}"
+        texts = [
+            f"{_label(row['table'], places)}: {number_of(row['count'], 'key has', 'keys have')}"
             f" more than one row, for example {row['example']}"
             for row in repeated
         ]
         raise DuplicateRowsError(
-            "; ".join(said) + "; each key must have one row; nothing was imported",
+            "; ".join(texts) + "; each key must have one row; nothing was imported",
             table=repeated[0]["table"],
         )
 
@@ -248,14 +247,14 @@ def _refuse_repeated(tables: Tables, places: Mapping[str, str]) -> None:
 def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
     """Raise InputError if tables have rows of groups that are missing from `groups`.
 
-    Without a table `groups`, raise it for consumers of groups that are missing from `pending`.
+    Without a table `groups`, the groups are those of `pending`.
     """
     groups = tables.get("groups", tables["pending"])
-    known = "groups" if "groups" in tables else "pending"
+    groups_table = "groups" if "groups" in tables else "pending"
     parts = [
         input_tables.rows_of_unknown_groups(name, tables[name], groups)
         for name in ("pending", "consumers")
-        if name in tables and name != known
+        if name in tables and name != groups_table
     ]
     if not parts:
         return
@@ -263,21 +262,18 @@ def _refuse_unknown_groups(tables: Tables, places: Mapping[str, str]) -> None:
         "SELECT `table`, sum(`rows`) AS `rows`, min(example) AS example FROM {this} AS this"
         " GROUP BY `table`"
     )
-    said = [
-        f"{_called(row['table'], places)}: {_rows(row['rows'])} of groups that are missing from"
-        f" {_called(known, places)}, for example {row['example']}"
+    texts = [
+        f"{_label(row['table'], places)}: {_row_count(row['rows'])} of groups that are missing from"
+        f" {_label(groups_table, places)}, for example {row['example']}"
         for row in unknown.collect()
     ]
-    if said:
-        raise InputError(
-            f"{'; '.join(said)}; nothing was imported",
-            table=known,
-        )
+    if texts:
+        raise InputError(f"{'; '.join(texts)}; nothing was imported", table=groups_table)
 
 
-def _called(table: str, places: Mapping[str, str]) -> str:
+def _label(table: str, places: Mapping[str, str]) -> str:
     return f"{table} ({places[table]})"
 
 
-def _rows(count: int) -> str:
+def _row_count(count: int) -> str:
     return number_of(count, "row")

@@ -44,15 +44,17 @@ class MaintainReply:
 
     Attributes:
         run_seq: the number of the run, or None in a dry run.
-        is_repeat: True if an earlier call with the same run id had done it.
-        counts: `expired` is the number of readings whose staged rows were deleted.  `runs_deleted`
-            is the number of runs whose journal rows were deleted.  `deleted_through` is the last of
-            these runs.  It is missing if there is none.  `oldest_source` is the first run whose old
-            journal rows stay, because it was the last to read some groups.  It is 0 if some groups
-            were never read, and missing if no old rows stay.
+        is_repeat: True if an earlier call with the same run id had done the run.
+        counts: numbers by name:
+            - expired: readings whose staged rows were deleted.
+            - runs_deleted: runs whose journal rows were deleted.
+            - deleted_through: the number of the last of these runs.  Missing if there is none.
+            - oldest_source: the number of the first run whose old journal rows stay, because no
+              later run has read some of its groups.  0 if all old rows stay, because some groups
+              were never read.  Missing if no old rows stay.
         tables: one row per table, with table, files_before, bytes_before, files_after, bytes_after,
-            files_compacted, rows_deleted, files_removed, bytes_removed.  In a dry run files_after
-            and bytes_after are None.  bytes_removed is None if it is unknown.
+            files_compacted, rows_deleted, files_removed, bytes_removed.  files_after and
+            bytes_after are None in a dry run.  bytes_removed is None if it is unknown.
     """
 
     run_id: str | None
@@ -82,7 +84,8 @@ def maintain(
             than this time ago.  None deletes no history.  The journal rows of kind `run` stay, and
             so do the rows since the last snapshot or import of each group.
         vacuum: delete old files.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         dry_run: return what would be done, and write nothing.
         progress: called as each phase begins, and again with each new detail.
 
@@ -121,6 +124,7 @@ def _reply(
     run_id: str | None, run_seq: int | None, counts: Mapping[str, int], *, is_repeat: bool = False
 ) -> MaintainReply:
     is_done = run_seq is not None
+    # A dry run does not know the sizes after the run.
     unknown = () if is_done else (*SIZES[2:], BYTES_REMOVED)
 
     def number(table: str, name: str) -> int | None:
@@ -155,6 +159,7 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
     decisions = journal.where(f"kind = '{Kind.RUN}'").select("run_seq", "landing")
     staged = {table: store.relation(table).select("landing") for table in STAGED}
     landings = union_all(list(staged.values())).distinct("landing").fetched()
+    # With a lock, no other process can be reading a source now.
     ended = landings if store.lock.folder is not None else _staged_before(begun)
     expired = plan.expired_landings(landings, ended, decisions, through).fetched()
     deleted = {"journal": of_journal["n"]}
@@ -172,8 +177,9 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
 def _staged_before(begun: Begun) -> Relation:
     """Return the `landing` of the readings that had staged rows when the last `maintain` ended.
 
-    Without a lock, another process may be reading a source while `maintain` runs.  Rows that were
-    staged before the last `maintain` ended do not belong to such a process.
+    Without a lock, another process may be reading a source while `maintain` runs.  If a `maintain`
+    has ended since the process began, the process stages its rows again.  So no process needs rows
+    that were staged before the last `maintain` ended.
     """
     store = begun.store
     done = begun.relation("runs").where(f"command = '{COMMAND}'")
@@ -188,7 +194,7 @@ def _staged_before(begun: Begun) -> Relation:
 def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
     """Return the last run whose journal rows are deleted, or 0 if there is none.
 
-    Also return `_oldest_source` if its rows are old but stay, else None.
+    The second result is `_oldest_source` if the rows of this run are old but stay, else None.
     """
     (old,) = plan.old_runs(begun.relation("runs"), before_ms).collect()
     through = int(old["through"])
@@ -201,8 +207,8 @@ def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
 def _oldest_source(begun: Begun) -> int | None:
     """Return the earliest run that was the last to read some group.
 
-    None if no run has read a group.  0 if the store mirrors a server and a group was never read,
-    because then all changes of this group are needed.
+    The result is None if no run has read a group.  It is 0 if the store mirrors a server and a
+    group was never read, because all changes of this group are then needed.
     """
     is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
     runs = begun.relation("runs").where(is_reading).select("run_seq", "command").fetched()

@@ -66,7 +66,7 @@ UNEXPLAINED = "removed_unexplained"
 REPLACED = "another stream of the same name was there at the last snapshot"
 """State the reason in the journal row of a stream that was deleted and created again."""
 OTHER_SERVER = ("server_restarted", "replication_changed")
-"""Name the counts that are 1 if the server's run id, or its replication id, is another one."""
+"""Name the counts that are 1 if the server's run id, or its replication id, has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,18 @@ class Landing:
     """Hold what was read from a source and staged under a uuid.
 
     Attributes:
-        source: what the store mirrors.
-        scope: what was requested.
-        small: by table (groups, consumers, streams) its journal rows, one per row that was read.
-        rows: the number of rows of pending and of entries that the reader returned.  None means
-            not counted.
-        server: the ids of the server process.  They are None if tables were read.
+        source: the name of the source.
+        scope: the requested streams and groups.
+        small: by table (groups, consumers, streams), one journal row per row that was read.
+        rows: the numbers of rows of pending and of entries that the reader returned.  None if the
+            reader did not count them.
+        server: the ids of the server process.  They are None if the source consists of tables.
         counts: other counts of the report.
         would_explain: see `SourceState`.
         closing: see `SourceState`.
         down: the masters of a cluster that did not answer.
-        left: journal rows with the stored streams of these masters.  None if all answered.
+        left: journal rows with the stored streams of these masters, which do not change.  None if
+            all masters answered.
     """
 
     uuid: str
@@ -115,7 +116,7 @@ def decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     Raises:
         EmptySourceError, GuardError: the source would remove too much.  The staged rows are
             deleted.
-        VerificationError: the numbers of staged rows are not those that the reader returned.
+        VerificationError: the reader returned other numbers of rows than were staged.
         ForeignRunSeqError: rows of the store have run numbers that its runs have not reached.
         HashCollisionError: two names of the source and the store share a hash.
     """
@@ -178,11 +179,12 @@ def discarded_on_error(store: Store, uuid: str) -> Iterator[None]:
 def discarded_if_lost(store: Store, command: str, discard: Callable[[], None]) -> Iterator[None]:
     """Delete what a run has staged if other runs overtook it.
 
-    The lock is taken again for that, because the run no longer holds it.  If another process holds
-    it after `Store.lock.wait_ms`, the staged rows stay.  No decision names them.
+    The run no longer holds the lock, so the lock is taken again.  If another process still holds it
+    after `Store.lock.wait_ms`, the staged rows stay.  They have no effect, because no decision
+    names them.
 
     Args:
-        discard: deletes them.
+        discard: deletes the staged rows.
     """
     try:
         yield
@@ -196,14 +198,14 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     pending, entries = digests_of(begun.store, landing.uuid)
     begun.tell_detail(f"{pending.rows:,} pending, {number_of(entries.rows, 'entry', 'entries')}")
     if landing.rows is not None and landing.rows != (pending.rows, entries.rows):
-        of_pending, of_entries = landing.rows
+        read_pending, read_entries = landing.rows
         raise VerificationError(
-            f"{landing.source}: {of_pending:,} pending entries and {of_entries:,} stream entries"
-            f" were read, but {pending.rows:,} and {entries.rows:,} arrived in the staging tables"
-            " of the store. Nothing was changed; try again",
+            f"{landing.source}: {read_pending:,} pending entries and {read_entries:,} stream"
+            f" entries were read, but {pending.rows:,} and {entries.rows:,} arrived in the staging"
+            " tables of the store. Nothing was changed; try again",
             source=landing.source,
         )
-    survey = _surveyed(begun, landing)
+    survey = _survey(begun, landing)
     _check_hashes(begun, landing)
     staged = {"pending": pending, "entries": entries}
     changes = {
@@ -214,19 +216,23 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
     }
     _refuse_foreign_run_seq(begun, survey, changes)
     _refuse_empty(begun, landing, survey, changes, limits)
-    due = {
+    with_removals = {
         table: change.by_key
         for table, change in changes.items()
         if change.removed and change.by_key is not None
     }
     # If the source is empty, `_refuse_empty` has allowed it.  Then any share may be removed.
     limit = limits.max_removed_share if any(survey.staged.values()) else 1
-    removals = check_removals(begun, _source_state(landing), due, limit)
+    removals = check_removals(begun, _source_state(landing), with_removals, limit)
     streams = _with_replaced(landing.small["streams"], removals.replaced_streams, begun.store)
     rows = union_by_name(
         [
             *({**landing.small, "streams": streams}).values(),
-            *(_removed(begun, landing, table) for table in SMALL_TABLES if survey.stored[table]),
+            *(
+                _removed_rows(begun, landing, table)
+                for table in SMALL_TABLES
+                if survey.stored[table]
+            ),
             *(change.rows for change in changes.values() if change.rows is not None),
             *([] if landing.left is None else [_masters_down(begun, landing), landing.left]),
         ],
@@ -256,13 +262,14 @@ def _decide(begun: Begun, landing: Landing, limits: RemovalLimits) -> Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """Hold the numbers of rows that were read and that a store has, by table.
+    """Hold the numbers of rows that were read, and of rows that the store has, by table.
 
     Attributes:
         staged: the number of rows of the small tables that were read.
         stored: the number of rows in scope that the store has in the small tables.  For pending and
             entries it is 1 if a bucket of the scope has rows, else 0.
-        last_run_seq: the largest run number in the stored rows.  None if there are none.
+        last_run_seq: the largest run number in the stored rows of each small table.  None if there
+            are no rows.
     """
 
     staged: Mapping[str, int]
@@ -270,8 +277,8 @@ class _Survey:
     last_run_seq: Mapping[str, int | None]
 
 
-def _surveyed(begun: Begun, landing: Landing) -> _Survey:
-    """Return the numbers of rows, by one query."""
+def _survey(begun: Begun, landing: Landing) -> _Survey:
+    """Count the rows, by one query."""
     stored = {
         table: landing.stored(begun, table).where(_in_scope(landing.scope, table))
         for table in SMALL_TABLES
@@ -300,7 +307,7 @@ def _surveyed(begun: Begun, landing: Landing) -> _Survey:
     )
 
 
-# ------------------------------------------------------------------- what changes
+# ------------------------------------------------------------------- changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,12 +316,13 @@ class _Changes:
 
     Attributes:
         stored: the number of rows in scope that the store has.
+        new: the number of rows that are added.
         after: the digest of the rows after the change.
-        last_run_seq: the largest run number in the stored rows.  None if there are none.
-        by_key: sums of what differs, see `Comparison.by_key`.  None if the store is empty.
+        last_run_seq: the largest run number in the stored rows.  None if there are no rows.
+        by_key: sums of the differences, see `Comparison.by_key`.  None if the store has no rows.
         removed: the number of rows that are removed.
         claims: the number of changed rows that a run of the store had claimed.
-        rows: journal rows.  None if there are none.
+        rows: the journal rows of the changes.  None if only rows are added.
     """
 
     stored: int
@@ -369,7 +377,7 @@ _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
     """Return the changes that the staged rows make to the stored ones."""
-    # It is used twice.  Spark repeats the join of many rows, because keeping them needs memory.
+    # The result is used twice.  Spark joins many rows again, because keeping them needs memory.
     compared = table.compared(rows, stored).kept()
     by_key = table.by_key(compared).fetched()
     sums = by_key.arrow()
@@ -391,14 +399,14 @@ def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
     )
 
 
-def _removed(begun: Begun, landing: Landing, table: str) -> Relation:
-    """Return the journal rows of the rows of a small table that the source no longer has."""
+def _removed_rows(begun: Begun, landing: Landing, table: str) -> Relation:
+    """Return one journal row per row of a small table that the source no longer has."""
     stored = landing.stored(begun, table).where(_in_scope(landing.scope, table))
     gone = lacking(table, stored, landing.small[table])
     return gone.select(
         f"'{REMOVED_KINDS[table]}' AS kind",
         *TABLES[table].key,
-        *(f"{name} AS {said}" for name, said in SMALL_TABLES[table].items()),
+        *(f"{name} AS {journal_name}" for name, journal_name in SMALL_TABLES[table].items()),
     )
 
 
@@ -407,7 +415,7 @@ def _in_scope(scope: Scope, table: str) -> str:
     return scope.has_whole_stream() if table == "streams" else scope.has_group()
 
 
-# ------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------- refusals
 
 
 def _refuse_empty(
@@ -419,8 +427,8 @@ def _refuse_empty(
 ) -> None:
     """Raise EmptySourceError if the source is empty, unless the limits allow it.
 
-    An empty source is refused if the store has rows.  It is also refused if the request has globs,
-    and all masters answered.
+    An empty source is refused if the store has rows.  It is also refused if the request has globs
+    and all masters answered, because the globs may be wrong.
     """
     if limits.allow_empty or survey.staged["groups"] or survey.staged["streams"]:
         return
@@ -437,10 +445,10 @@ def _refuse_empty(
         )
     globs = (landing.scope.stream_glob, landing.scope.group_glob)
     if globs != ("*", "*") and landing.left is None:
-        there = groups_like(begun.relation("groups"), [" / ".join(globs)])
+        known_groups = groups_like(begun.relation("groups"), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
-            f" / group), and neither has the store: {there}. Nothing was changed; use"
+            f" / group), and neither has the store: {known_groups}. Nothing was changed; use"
             " --allow-empty if no match is acceptable",
             source=landing.source,
             tables=[],
@@ -513,7 +521,7 @@ def _first_names(streams: Relation) -> tuple[str, ...]:
 def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str, _Changes]) -> None:
     """Raise ForeignRunSeqError if rows have run numbers that no run of this store has.
 
-    No run of this store may change such rows.
+    No run of this store would change such rows.
     """
     last = {table: change.last_run_seq for table, change in changes.items()}
     last |= {table: survey.last_run_seq[table] for table in SMALL_TABLES}
@@ -531,7 +539,7 @@ def _refuse_foreign_run_seq(begun: Begun, survey: _Survey, changes: Mapping[str,
 def repairing_sql(begun: Begun, table: str) -> str:
     """Return the statement that sets run numbers of another store to 0.
 
-    0 marks rows that no run of this store wrote.
+    The number 0 marks rows that no run of this store wrote.
     """
     identifier = begun.store.identifier(table)
     return f"UPDATE {identifier} SET run_seq = 0 WHERE run_seq >= {begun.run_seq}"

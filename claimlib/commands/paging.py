@@ -1,8 +1,9 @@
 """Find where the rows of each page end.
 
 Each page has a window of ids, which is widened and narrowed until it holds the rows of the page.
-Each step is one query about all groups that are not settled yet.  Literals bound the rows that it
-reads.  So the cost of a page does not depend on the size of its group.
+Each step is one query for all pages whose windows are not settled yet.  The query contains the
+bounds of the windows as literals, so that it reads only these rows.  So the cost of a page does not
+depend on the size of its group.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_U64, from_bigint, to_bigint
 from claimlib.semantics.model import SCAN_BUDGET_FACTOR
 
-# `_FIRST_MS` is the first width of a window: a minute, for ids that are times of a clock.
-# `_WIDER` is the smallest factor by which a window grows.  A wide window grows by the factor by
-# which it has grown so far, so that few steps lead from 0 to the ids of a clock.
-# `_SURPLUS`: in the end a window holds at most this many times the rows of a page.
+# The first width of a window: a minute, if ids are times of a clock.
 _FIRST_MS = 60_000
-_WIDER = 64
-_SURPLUS = 4
+# The smallest factor by which a window grows.  A wide window grows by the factor by which it has
+# grown so far, so that few steps lead from 0 to the ids of a clock.
+_LEAST_GROWTH = 64
+# A settled window usually holds at most this many times the rows of a page.
+_MOST_SURPLUS = 4
 # A window of this width or more is widened to all ids.
 _WIDEST_MS = 2**62
-_WINDOW = pa.schema(
+_WINDOW_SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in GROUP),
-        *(
-            (name, pa.int64())
-            for name in (
-                *("start_ms", "start_seq", "page_rows", "base_ms", "far_ms", "last_ms", "bin_ms"),
-            )
-        ),
+        ("start_ms", pa.int64()),
+        ("start_seq", pa.int64()),
+        ("page_rows", pa.int64()),
+        ("base_ms", pa.int64()),
+        ("far_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        ("bin_ms", pa.int64()),
     ]
 )
 
@@ -49,9 +51,13 @@ class Page:
     All ids are unsigned.
 
     Attributes:
+        start_ms, start_seq: the first id of the page.
+        proven_to_ms: the last id_ms of the range in which the stream is complete.
+        page_rows: the number of rows that the page needs.
         base_ms: the id_ms at which the bins begin.
         last_ms: the last id_ms of the window.
-        is_narrowed: True if fewer rows than the page are before `base_ms`.
+        is_narrowed: True if the page is known to end at `base_ms` or later, because fewer rows than
+            it needs are before that.
     """
 
     stream: str
@@ -84,10 +90,10 @@ class Page:
         return page.widened(_FIRST_MS)
 
     def widened(self, width_ms: int) -> Page:
-        """Return a window of a width.
+        """Return the page with a window of a width.
 
-        It has all ids if it would reach beyond the proven range of the stream, because few ids can
-        be there.
+        The window has all ids if it would reach beyond the proven range of the stream, because few
+        ids can be beyond that range.
         """
         last_ms = self.base_ms + width_ms
         if width_ms >= _WIDEST_MS or last_ms >= self.proven_to_ms:
@@ -95,12 +101,12 @@ class Page:
         return replace(self, last_ms=last_ms)
 
     def unbounded(self) -> Page:
-        """Return a window of all ids."""
+        """Return the page with a window of all ids."""
         return replace(self, last_ms=MAX_U64)
 
     @property
     def far_ms(self) -> int:
-        """Return the last id_ms of the bins.  Later ids are in one more bin."""
+        """Return the last id_ms of the bins.  Later ids of the window are in one more bin."""
         if self.last_ms == MAX_U64 and self.base_ms <= self.proven_to_ms:
             return min(self.proven_to_ms, self.base_ms + _WIDEST_MS)
         return min(self.last_ms, self.base_ms + _WIDEST_MS)
@@ -129,7 +135,7 @@ class Page:
         ]
 
     def values(self) -> tuple[object, ...]:
-        """Return the window as a row of `_WINDOW`."""
+        """Return the window as a row of `_WINDOW_SCHEMA`."""
         ids = (to_bigint(self.start_ms), self.start_seq)
         window = map(to_bigint, (self.base_ms, self.far_ms, self.last_ms))
         return (self.stream, self.consumer_group, *ids, self.page_rows, *window, self.bin_ms)
@@ -184,19 +190,20 @@ def _cut(page: Page, end: Record | None) -> Page:
 def _settled(pending: Relation, pages: Sequence[Page]) -> tuple[list[Page], Relation]:
     """Return the pages with their final windows, and the rows of these windows.
 
-    Each window holds the rows of its page, or all rows that exist.  It holds few other rows, or all
-    windows together hold few rows.  The returned rows may include rows of wider windows.
+    Each window holds the rows of its page, or all rows of its group if the page needs more.  Each
+    window holds few other rows, or all windows together hold few rows.  The returned rows may
+    include rows of wider windows.
     """
-    done, unsettled, known = _looked_at(pending, [], pages)
+    done, unsettled, known = _read_windows(pending, [], pages)
     reached_ms = {_group(page): page.last_ms for page in pages}
     if any(page.last_ms > reached_ms[_group(page)] for page in unsettled):
-        # Before windows are widened step by step, test if all rows of unbounded windows are few.
+        # Before windows are widened step by step, test if unbounded windows hold few rows.
         everything = [page.unbounded() for page in pages]
         rows = pending.within(_bounds(everything)).reused()
         if rows.is_in_memory:
             return everything, rows
     while unsettled:
-        done, unsettled, known = _looked_at(pending, done, unsettled)
+        done, unsettled, known = _read_windows(pending, done, unsettled)
     return done, known
 
 
@@ -208,7 +215,7 @@ def _by_group(rows: Iterable[Record]) -> dict[tuple[str, str], Record]:
     return {(row[GROUP[0]], row[GROUP[1]]): row for row in rows}
 
 
-def _looked_at(
+def _read_windows(
     pending: Relation, done: Sequence[Page], unsettled: Sequence[Page]
 ) -> tuple[list[Page], list[Page], Relation]:
     """Read the windows of pages once.
@@ -218,7 +225,7 @@ def _looked_at(
     """
     known = pending.within(_bounds([*done, *unsettled])).reused()
     counts = _counted(known, unsettled)
-    steps = [_next(page, counts.get(_group(page))) for page in unsettled]
+    steps = [_next_window(page, counts.get(_group(page))) for page in unsettled]
     settled = [page for page, is_settled in steps if is_settled]
     return [*done, *settled], [page for page, is_settled in steps if not is_settled], known
 
@@ -230,23 +237,25 @@ def _counted(known: Relation, pages: Sequence[Page]) -> dict[tuple[str, str], Re
 
 def _windows(pending: Relation, pages: Sequence[Page]) -> Relation:
     columns = zip(*(page.values() for page in pages), strict=True)
-    arrays = [pa.array(column, field.type) for field, column in zip(_WINDOW, columns, strict=True)]
-    return Relation(pending.engine, Rows(pa.Table.from_arrays(arrays, schema=_WINDOW)))
+    arrays = [
+        pa.array(column, field.type) for field, column in zip(_WINDOW_SCHEMA, columns, strict=True)
+    ]
+    return Relation(pending.engine, Rows(pa.Table.from_arrays(arrays, schema=_WINDOW_SCHEMA)))
 
 
-def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
-    """Return the page with its next window, and True if that window is settled."""
+def _next_window(page: Page, counts: Record | None) -> tuple[Page, bool]:
+    """Return the page with its next window, and True if this window is settled."""
     if counts is None or counts["bin"] is None:
         if page.last_ms == MAX_U64:
             return page, True
         width_ms = page.last_ms - page.base_ms
-        return page.widened(width_ms * max(_WIDER, width_ms // _FIRST_MS)), False
+        return page.widened(width_ms * max(_LEAST_GROWTH, width_ms // _FIRST_MS)), False
     first_ms, last_ms = page.bin_ends(counts["bin"])
-    is_settled = counts["up_to_bin"] <= page.page_rows * _SURPLUS or first_ms >= last_ms
+    is_settled = counts["up_to_bin"] <= page.page_rows * _MOST_SURPLUS or first_ms >= last_ms
     low_ms = from_bigint(counts["low_ms"])
     if not is_settled and first_ms <= low_ms and page.base_ms < low_ms:
-        # No row is before that bin, so the search begins again with the first row.  To narrow a
-        # window from 0 to the ids of a clock would take a step per factor of `BINS`.
+        # No row is before this bin, so the search begins again at the first row.  Otherwise each
+        # step would only divide the window by `BINS`, which is slow from 0 to the ids of a clock.
         last_ms = min(last_ms, low_ms + _FIRST_MS)
         return replace(page, base_ms=low_ms, last_ms=last_ms, is_narrowed=True), False
     is_narrowed = page.is_narrowed or counts["bin"] > 0
@@ -257,8 +266,8 @@ def _next(page: Page, counts: Record | None) -> tuple[Page, bool]:
 def _bounds(pages: Sequence[Page]) -> IdBounds:
     """Return the bounds of the windows, one interval per bucket and sign."""
     by_half: dict[tuple[int, bool], tuple[int, int]] = {}
-    for number, low, high in chain.from_iterable(page.bounds() for page in pages):
-        half = number, low >= 0
+    for bucket, low, high in chain.from_iterable(page.bounds() for page in pages):
+        half = bucket, low >= 0
         lowest, highest = by_half.get(half, (low, high))
         by_half[half] = (min(lowest, low), max(highest, high))
     return IdBounds(tuple((half[0], *by_half[half]) for half in sorted(by_half)))

@@ -62,7 +62,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
 
     Args:
         since_ms: the start of the period, ms since the epoch.
-        until_ms: its end.  None means now.
+        until_ms: the end of the period.  None means now.
 
     Raises:
         RequestError: a time is before 1970.
@@ -82,7 +82,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
     ).reused()
     swept = journal.where(of_kinds(Kind.SWEPT)).reused()
     by_run = plan.by_run(claims, swept).kept()
-    (again,) = by_run.select("coalesce(sum(claimed_again), 0L) AS claimed_again").collect()
+    (claimed_again,) = by_run.select("coalesce(sum(claimed_again), 0L) AS claimed_again").collect()
     runs = [
         FinishedRun.of(row)
         for row in ended.order_by(f"run_seq{DESCENDING}").limit(MOST_RUNS).collect()
@@ -90,10 +90,8 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
     worse = plan.worse_groups(swept).kept()
     losing = plan.losing_consumers(claims).kept()
     increase = f"pending_last - pending_first{DESCENDING}"
-    worst, losers = (
-        _first(worse, increase, *GROUP),
-        _first(losing, f"runs{DESCENDING}", f"entries{DESCENDING}", *GROUP, "consumer"),
-    )
+    worst = _first(worse, increase, *GROUP)
+    losers = _first(losing, f"runs{DESCENDING}", f"entries{DESCENDING}", *GROUP, "consumer")
     acknowledged = _acknowledged(store, since_ms, end_ms).kept()
     slowest = _first(acknowledged, f"median_ms{DESCENDING}", *GROUP)
     deleted = deleted_history(store)
@@ -101,7 +99,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
         where=store.where,
         since_ms=since_ms,
         until_ms=end_ms,
-        totals={**totals, **again},
+        totals={**totals, **claimed_again},
         runs=_with_counts(runs, by_run),
         worse_groups=worst,
         losing_consumers=losers,
@@ -117,13 +115,14 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
 
 
 def _acknowledged(store: Store, since_ms: int, until_ms: int) -> Relation:
-    """Return `acknowledged` of the entries that readings of the period no longer have."""
+    """Return `snapshots.acknowledged` of the entries that readings of the period no longer have."""
     series = series_of(store)
     read = series.read.where(f"next_at_ms BETWEEN {since_ms:d}L AND {until_ms:d}L")
     return snapshots.acknowledged(series.pel, read, series.deleted)
 
 
 def _first(rows: Relation, *order: str) -> list[Record]:
+    """Return at most `MOST_ROWS` rows, the first in an order."""
     return rows.order_by(*order).limit(MOST_ROWS).collect()
 
 

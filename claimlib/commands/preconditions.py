@@ -32,10 +32,11 @@ T = TypeVar("T")
 def check_ms(**instants: int | None) -> None:
     """Raise RequestError if a time or a duration is out of range.
 
-    None means that it was not given.
+    Args:
+        instants: the times and durations, by their names for the message.  None if not given.
 
     Raises:
-        RequestError: it is negative, or beyond 64 bits.
+        RequestError: a number is negative, or larger than 2^63-1.
     """
     for name, number in instants.items():
         if number is not None and not 0 <= number <= MAX_I64:
@@ -48,7 +49,8 @@ def refuse_shared_hashes(shared: Iterable[Row | Mapping[str, Any]]) -> None:
     Args:
         shared: the rows of `keys.named_keys` that `IS_SHARED`.
     """
-    # Streams that share a hash are named first, because their groups then share one, too.
+    # Of the kinds `stream`, `group` and `consumer`, a stream is named first.  If streams share a
+    # hash, their groups share one, too.
     row = max(shared, key=lambda row: row["of"], default=None)
     if row is None:
         return
@@ -78,12 +80,12 @@ def owners_of(pending: Relation, known: Relation, entries: Relation) -> Relation
 def near(groups: pa.Table) -> IdBounds:
     """Return the bounds of the entries of groups.
 
-    Other files of pending and entries need not be read.
+    Files of pending and entries outside these bounds need not be read.
 
     Args:
-        groups: one row per group, with its `bucket`, `low_ms` and `high_ms`.  These two are the
+        groups: one row per group, with its `bucket`, `low_ms` and `high_ms`.  The last two are the
             smallest and the largest BIGINT in the id_ms of its entries, or of the requested ids.
-            They are None if there are none.
+            They are None if the group has no such ids.
     """
     ids = groups.filter(pc.field("low_ms").is_valid())
     ends = ids.group_by("bucket").aggregate([("low_ms", "min"), ("high_ms", "max")])
@@ -103,28 +105,28 @@ ENTRY_IDS = ("stream", "stream_key", "bucket", "id_ms", "id_seq")
 """List the columns of `entries` that decisions read.  Payloads are not read."""
 
 
-_COMPARED = 10_000
-_SHOWN = 6
+_MOST_COMPARED = 10_000
+_MOST_SHOWN = 6
 
 
 def groups_like(groups: Relation, wanted: Sequence[str]) -> str:
-    """Return the text for a message if no group has a name.
+    """Return a text that names the known groups, for a message about an unknown group.
 
-    It names the known groups, similar names first.  If no name is similar, stream and group are
-    exchanged and compared again.  A user may have given them in the wrong order.
+    Similar names come first.  If no name is similar, stream and group are swapped and compared
+    again, because a user may have given them in the wrong order.
 
     Args:
-        groups: the table.  Of more than ten thousand groups the first by name are compared.
-        wanted: names or globs, each as `stream / group`.  A few of them are compared.
+        groups: the table `groups`.  Only its first ten thousand groups by name are compared.
+        wanted: names or globs, each as `stream / group`.  Only the first few are compared.
     """
     keys = groups.distinct(*GROUP)
-    rows = keys.order_by(*GROUP).limit(_COMPARED).collect()
+    rows = keys.order_by(*GROUP).limit(_MOST_COMPARED).collect()
     names = [" / ".join(one_line(row[name]) for name in GROUP) for row in rows]
     swapped = [" / ".join(reversed(name.split(" / "))) for name in wanted]
-    shown = _similar(wanted, names) or _similar(swapped, names) or names[:_SHOWN]
+    shown = _similar(wanted, names) or _similar(swapped, names) or names[:_MOST_SHOWN]
     if not names:
         return "the store has no consumer groups"
-    total = len(names) if len(names) < _COMPARED else keys.count()
+    total = len(names) if len(names) < _MOST_COMPARED else keys.count()
     return f"known groups: {listed(shown, total)}"
 
 
@@ -141,31 +143,33 @@ def refuse_unknown_group(groups: Relation, stream: bytes, group: bytes) -> None:
 
 
 def consumers_like(consumers: Relation, wanted: str) -> str:
-    """Return the text for a message if no group has a consumer.
+    """Return a text that names the known consumers, for a message about an unknown consumer.
 
-    It names the known consumers, similar names first.
+    Similar names come first.
 
     Args:
-        consumers: one row per name.  Of more than ten thousand names the first are compared.
+        consumers: one row per name.  Only the first ten thousand names are compared.
         wanted: the spelled name.
     """
-    rows = consumers.order_by("consumer").limit(_COMPARED).collect()
+    rows = consumers.order_by("consumer").limit(_MOST_COMPARED).collect()
     names = [one_line(row["consumer"]) for row in rows]
     if not names:
         return "no consumer is known"
-    total = len(names) if len(names) < _COMPARED else consumers.count()
-    return f"known consumers: {listed(_similar([wanted], names) or names[:_SHOWN], total)}"
+    total = len(names) if len(names) < _MOST_COMPARED else consumers.count()
+    return f"known consumers: {listed(_similar([wanted], names) or names[:_MOST_SHOWN], total)}"
 
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:
-    near = (get_close_matches(name, names, n=3, cutoff=0.5) for name in wanted[:_SHOWN])
-    return list(dict.fromkeys(name for matches in near for name in matches))[:_SHOWN]
+    similar = (get_close_matches(name, names, n=3, cutoff=0.5) for name in wanted[:_MOST_SHOWN])
+    return list(dict.fromkeys(name for matches in similar for name in matches))[:_MOST_SHOWN]
 
 
 def nothing_matches(where: str, groups: Relation, globs: Sequence[str]) -> str:
-    """Return the text for a message if no group of the table `groups` matches globs.
+    """Return the message for globs that match no group of the table `groups`.
 
-    Each glob is given as `stream / group`.
+    Args:
+        where: the location of the store.
+        globs: the globs, each as `stream / group`.
     """
     hint = " (in a glob, a backslash escapes the next character, and ? matches one byte)"
     return (
@@ -181,9 +185,12 @@ def _has_backslash(glob: str) -> bool:
 def retry_naming_duplicates(once: Callable[..., T]) -> T:
     """Do a run, and repeat it if `pending` has two rows of one entry.
 
-    The first run, or dry run, assumes that each pending entry has one row.  If the kernel finds two
-    rows, nothing is decided.  The repeat first finds the groups with such rows, which costs too
-    much to do in every run.
+    The first attempt assumes that each pending entry has one row.  If the kernel finds two rows,
+    nothing is decided.  The repeat first finds and refuses the groups with such rows.  This costs
+    too much to do in every run.
+
+    Args:
+        once: does the run, or the dry run.
     """
     try:
         return once(refuse_duplicates=False)

@@ -26,17 +26,18 @@ from claimlib.terminal import listed, number_of, one_line
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """Hold what is known of a source besides its rows.
+    """Hold the facts about a source that can explain why rows are missing.
 
     Attributes:
-        name: the source.
+        name: the name of the source.
         scope: the streams and groups that were requested.
         groups, streams: one row per group and per stream that was read, as journal rows.
-        closing: the counters of each stream, by its name in the tables, read after its entries.  A
-            stream without counters is missing.
-        server: the process that was read.  Its ids are None for tables, or if they are unknown.
-        would_explain: by table (pending, entries), what the caller could also give, so that the
-            source shows why rows were removed.
+        closing: the counters of each stream, by its name in the tables, read after its entries.
+            Streams whose counters are unknown are missing.
+        server: the server process that was read.  Its ids are None if they are unknown, or if the
+            source consists of tables.
+        would_explain: by table (pending, entries), the input that the caller could add.  With this
+            input, the source shows why rows were removed.
     """
 
     name: str
@@ -65,16 +66,17 @@ class Removals:
 def check_removals(
     begun: Begun, source: SourceState, due: Mapping[str, Relation], limit: float
 ) -> Removals:
-    """Return what a source removes without an explanation.
+    """Return the removals that the source does not explain, or raise an error if they are too many.
 
     If the server is still the same process, a stream that it no longer has was deleted.  This
     happens, for example, if each job has its own stream.  Such a stream counts only for the share
     of all streams together.
 
     Args:
-        due: by table (pending, entries) the sums per group or stream (`Comparison.by_key`), for
-            tables from which rows are removed.
-        limit: the share of the rows that may be removed without an explanation.  1 means any.
+        due: by table (pending, entries), the sums per group or stream (`Comparison.by_key`).
+            Tables from which no rows are removed are missing.
+        limit: the share of the rows that may be removed without an explanation.  1 allows any
+            removal.
 
     Raises:
         GuardError: a larger share of one stream, or of all streams together, is not explained.
@@ -97,10 +99,10 @@ def check_removals(
     for table, by_key in due.items():
         by_stream = _unexplained(source, table, by_key, replaced_names)
         (share,) = differences.largest_share(by_stream, deleted_names, limit).collect()
-        is_above_in_all = share["unexplained"] > limit * share["stored"]
-        if limit < 1 and (share["above"] or is_above_in_all):
+        is_total_above = share["unexplained"] > limit * share["stored"]
+        if limit < 1 and (share["above"] or is_total_above):
             raise GuardError(
-                _too_much(source, table, share, limit, _gone(stored, source)),
+                _message(source, table, share, limit, _gone_streams_text(stored, source)),
                 guard="max_removed_share",
                 table=table,
                 stream=share["worst"]["stream"] if share["above"] else None,
@@ -110,9 +112,10 @@ def check_removals(
 
 
 def _stored_streams(begun: Begun, due: Mapping[str, Relation]) -> list[Record]:
-    """Return the stored rows of the streams that lose rows, each with the server that was read."""
+    """Return the stored rows of the streams that lose rows, each with the ids of its server."""
     touched = [rows.where("removed > 0").select("stream") for rows in due.values()]
-    # An abandoned run invalidates proofs, but the counters are those of an earlier run.
+    # An abandoned run also writes rows of `streams`, to invalidate proofs.  The counters in these
+    # rows are from an earlier run, so the server of the abandoned run does not belong to them.
     servers = begun.relation("runs").where(NOT_ABANDONED).select("run_seq", *_SERVER)
     joined = begun.relation("streams").sql(
         f"SELECT this.stream, {', '.join((*_COUNTERS, *_SERVER))} FROM {{this}} AS this"
@@ -159,7 +162,7 @@ def _is_deleted(stored: Record, source: SourceState) -> bool:
 
 
 def _server_of_stream(stored: Record) -> ServerIdentity:
-    """Return the server that a stored stream was read from."""
+    """Return the identity of the server from which a stored stream was read."""
     return ServerIdentity(*(stored[name] for name in _SERVER))
 
 
@@ -182,10 +185,10 @@ def _unexplained(source: SourceState, table: str, by_key: Relation, replaced: Re
     return compared.unexplained(by_key, lacking("streams", rows, replaced))
 
 
-def _gone(stored: Iterable[Record], source: SourceState) -> str:
+def _gone_streams_text(stored: Iterable[Record], source: SourceState) -> str:
     """Return a sentence that names the streams that the source no longer has.
 
-    It is empty if there are none, or if they are unknown.
+    The text is empty if there are no such streams, or if they are unknown.
     """
     names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
     if not names or source.scope.group_glob != "*":
@@ -197,7 +200,7 @@ def _gone(stored: Iterable[Record], source: SourceState) -> str:
 _MOST_SHOWN = 6
 
 
-def _too_much(source: SourceState, table: str, share: Record, limit: float, gone: str) -> str:
+def _message(source: SourceState, table: str, share: Record, limit: float, gone: str) -> str:
     explaining = source.would_explain.get(table)
     return (
         f"guard max_removed_share: {source.name} no longer has {_removed(table, share)}, and does"
