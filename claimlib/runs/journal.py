@@ -35,8 +35,8 @@ NOTE = "claimlib run"
 LOST_APP_ID = "claimlib-lost"
 
 
-# The kinds for rows of `pending` that get a new state, and for rows that are deleted.  A row changes
-# only if it still has the state that the decision found.
+# The kinds for rows of `pending` that get a new state, and for rows that are deleted.  A row is
+# changed only if it still has the state that the decision found.
 UPDATING = (*UPDATED, Kind.PENDING_REPLACED)
 DELETING = (*REMOVED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)

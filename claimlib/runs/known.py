@@ -111,7 +111,10 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
             continue
         version = max((versions[run_seq] for run_seq in runs & {*versions}), default=None)
         # BY NAME, because versions before an upgrade of the store have fewer columns.
-        insert = f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}{_ONLY_LACKING[table]}"
+        insert = (
+            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}"
+            f"{_ONLY_LACKING[table]}"
+        )
         remedy = None if version is None else insert.format(store.identifier(table), kept=kept)
         example = names.get(min(runs), f"{min(runs)}")
         missing.append(MissingRows(table, sorted(runs), example, remedy))

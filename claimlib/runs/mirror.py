@@ -228,7 +228,7 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
         ]
     )
     if not _is_pinned_entries(store, row):
-        # The table was created again since the decision, so it lacks entries that the store had.
+        # `entries` was replaced since the decision, so it may lack entries that the store had.
         # `_small` has just written completeness ranges, which are wrong for this table.  No reader
         # has used them yet, because the run is not finished.
         _invalidate_ranges(store, row)
@@ -288,7 +288,7 @@ _HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=>
 
 
 def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
-    """Write the rows of a small table that were read, and remove those that the decision removes."""
+    """Write the rows of a small table that were read, and remove rows as decided."""
     columns, key = SMALL_TABLES[table], TABLES[table].key
     new = decided.rows(READ_KINDS[table]).select(
         *key, *(f"{source} AS {name}" for name, source in columns.items())
