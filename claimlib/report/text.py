@@ -106,7 +106,7 @@ def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 def unowned(count: int) -> Iterable[str]:
     """Yield a note if entries have no owner.
 
-    The table has one row per owner, so its rows do not count these entries.
+    The table has rows of owners only, so no row counts these entries.
     """
     yield from counted(count, "entry has no owner", "entries have no owner")
 

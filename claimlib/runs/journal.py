@@ -40,8 +40,8 @@ LOST_APP_ID = "claimlib-lost"
 UPDATING = (*UPDATED, Kind.PENDING_REPLACED)
 DELETING = (*REMOVED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
-# The kinds that a run's report counts.  It counts neither the `run` row, nor rows that follow from
-# other rows.
+# The kinds that a run's report counts.  Rows of the other kinds have values of consumers, groups,
+# streams and cursors, or are counted elsewhere (`lost`, `retired`).
 COUNTED = tuple(
     kind
     for kind in Kind

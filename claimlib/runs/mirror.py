@@ -114,7 +114,7 @@ def staged_pending(store: Store, uuid: str) -> Relation:
 def staged_entries(store: Store, uuid: str) -> Relation:
     """Return the staged entries of a landing.
 
-    They are deleted when the run of the landing is finished.
+    They are deleted after the run of the landing is finished.
     """
     return store.relation("entry_landing").where(f"landing = {quote_text(uuid)}")
 

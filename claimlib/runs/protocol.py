@@ -208,7 +208,8 @@ def _run(
         if finished is not None:
             _check_same_request(finished, text)
             _check_not_abandoned(finished)
-            if finished.run_seq in recovered:  # this call has finished it, so it is not a repeat
+            if finished.run_seq in recovered:
+                # An earlier call has decided the run, and this call has finished it.
                 return finished
             limitation = "" if deleted_of(store, finished.run_seq) is None else _ONLY_COUNTS
             tell(

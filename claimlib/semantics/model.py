@@ -22,14 +22,14 @@ DEFAULT_COUNT = 100
 DEFAULT_MAX_REMOVED_SHARE = 0.5
 """See `RemovalLimits`."""
 SCAN_BUDGET_FACTOR = 10
-"""An XAUTOCLAIM examines at most COUNT times this factor pending entries."""
+"""An XAUTOCLAIM examines at most this factor times COUNT pending entries."""
 
 
 class IdleRule(StrEnum):
     """Define if an entry is claimed when its idle time equals min-idle exactly.
 
     DOCUMENTED: it is not claimed, as the command is documented ("pending for more than").
-    SERVER: it is claimed, as by every server.
+    SERVER: it is claimed, as on every server.
 
     Examples:
         >>> AutoclaimRequest(b"reclaimer", 900_000, idle_rule=IdleRule.SERVER).idle_rule.value

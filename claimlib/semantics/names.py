@@ -102,16 +102,14 @@ def unspell_shown(text: str) -> bytes:
     Raises:
         NameSpellingError: see `unspell`.
     """
-    return unspell(_PRINTED_ESCAPE.sub(_unescape, text))
+    return unspell(_PRINTED_ESCAPE.sub(_unprintable, text))
 
 
-def _unescape(match: re.Match[str]) -> str:
-    """Return the character of an escape, or the match if tables would not print that escape."""
-    if match[0] == "\\\\":
-        return match[0]
-    number = int(match[1] or match[2], 16)
-    is_printed_escape = number < 0x110000 and not chr(number).isprintable()
-    return chr(number) if is_printed_escape else match[0]
+def _unprintable(match: re.Match[str]) -> str:
+    """Return the unprintable character of an escape.  Any other match is returned unchanged."""
+    number = int(match[1] or match[2] or "0", 16)  # 0 for two backslashes
+    meant = chr(number) if number < 0x110000 else " "
+    return match[0] if meant.isprintable() or match[0] == "\\\\" else meant
 
 
 def matches(glob: str | bytes, name: bytes) -> bool:

@@ -95,7 +95,7 @@ def _least_deletions(before: StreamCounters, now: StreamCounters, missing: Missi
 
 
 def _has_only_new_entries(before: StreamCounters, now: StreamCounters) -> bool:
-    """Return True if the stream has no entry that it had at the earlier reading."""
+    """Return True if it is known that the stream has no entry of the earlier reading."""
     if now.length == 0:
         return True
     return now.first_id is not None and now.first_id > before.last_generated_id
