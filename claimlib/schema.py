@@ -1,14 +1,14 @@
 """Define the tables of a store: columns, types, keys, properties and schema version.
 
 A store is one namespace with the eleven tables of `TABLES`.  Each table is defined once, here.  The
-statement that creates a table (`create_sql`) reads this definition.  So do the check of a store
-that is opened (`store`), and the frames that are appended to a table (`conform`).
+statement that creates a table (`create_sql`) is built from this definition.  The check of an opened
+store (`store`) and the frames that are appended to a table (`conform`) use it, too.
 
-Conventions that hold in every table:
+Conventions of every table:
 
-- An id is two BIGINTs with the bits of the two unsigned numbers of a stream id.  For ids that a
-  clock makes, each BIGINT equals its number.  From 2^63 on, the BIGINT is negative
-  (`ids.to_bigint`).
+- An id is two BIGINTs with the bits of the two unsigned numbers of a stream id (`ids.to_bigint`).
+  A number below 2^63 equals its BIGINT, as in all ids that come from a clock.  From 2^63 on, the
+  BIGINT is negative.
 - A name (stream, consumer_group, consumer) is a STRING with the lossless spelling of its bytes
   (`names.spell`).
 - `run_seq` is the number of the run that last wrote the row.  0 means that no run wrote it.
@@ -36,13 +36,15 @@ UPGRADABLE = frozenset({"2"})
 """The earlier schema versions that `claimlib upgrade` upgrades to this one."""
 SCHEMA_VERSION_PROPERTY = "claimlib.schemaVersion"
 BUCKETS_PROPERTY = "claimlib.buckets"
-# In hex, because SHOW TBLPROPERTIES hides a value that Spark takes for a URL or a password.
+# A property of `streams`: the store's source, in hex, because SHOW TBLPROPERTIES hides values that
+# look like a URL or a password.
 SOURCE_PROPERTY = "claimlib.sourceHex"
-# A property of `streams`: the number of the last run before `init` named the store's source.
+# A property of `streams`: the number of the last run that was decided before `init` renamed the
+# store's source.
 SOURCE_AFTER_PROPERTY = "claimlib.sourceAfterRun"
-# Generated when a table is created, so it differs if a table was dropped and created again.
+# A new id for each created table, so it differs if a table was dropped and created again.
 TABLE_ID_PROPERTY = "claimlib.tableId"
-# A property of `streams`: the id of the table `entries` that the proofs in its rows are about.
+# A property of `streams`: the id of the table `entries` to which the completeness ranges refer.
 ENTRIES_ID_PROPERTY = "claimlib.entriesTableId"
 APPEND_ONLY_PROPERTY = "delta.appendOnly"
 DEFAULT_BUCKETS = 8
@@ -112,7 +114,7 @@ def quote_identifier(name: str) -> str:
 def quote_text(text: str) -> str:
     """Return a text as a SQL expression.
 
-    No character of the text can end the expression.  This holds for all settings of the parser.
+    With all settings of the parser, no character of the text can end the expression.
     """
     return f"decode(unhex('{text.encode('utf-8').hex()}'), 'UTF-8')"
 
@@ -123,8 +125,8 @@ class Column:
 
     Attributes:
         type: its SQL type.
-        nullable: True if it may hold null.
-        generated_as: the SQL expression that generates it.  None if writers provide its values.
+        nullable: True if it may contain null.
+        generated_as: the SQL expression that generates its values.  None if writers provide them.
         since: the schema version that added it to the table.
     """
 
@@ -136,9 +138,9 @@ class Column:
 
     @property
     def simple_type(self) -> str:
-        """Return the type in the spelling of Spark's own types.
+        """Return the type as Spark spells it (`simpleString`).
 
-        The spelling is computed here, because Spark parses SQL only in a session.
+        It is computed without Spark, because Spark parses a type only in a session.
         """
         return self.type.replace(" ", "").lower()
 
@@ -164,7 +166,7 @@ class Table:
         return tuple(column for column in self.columns if column.generated_as is None)
 
     def added_since(self, version: str) -> list[Column]:
-        """Return the columns that tables of an earlier schema version lack."""
+        """Return the columns that the table lacks in an earlier schema version."""
         return [column for column in self.columns if int(column.since) > int(version)]
 
     def lacking(self, names: Collection[str]) -> Mapping[str, str]:
@@ -225,7 +227,7 @@ _SIGN_BIT = "CAST(-9223372036854775808 AS BIGINT)"
 
 
 def _columns(*specs: str, since: str = FIRST_SCHEMA_VERSION) -> tuple[Column, ...]:
-    """Return the columns of texts `name TYPE`.  A `?` at the end means that it may hold null."""
+    """Return the columns that texts such as `source STRING?` describe.  `?` allows null."""
     columns = []
     for spec in specs:
         name, type_ = spec.split(" ", 1)
@@ -250,19 +252,19 @@ _PROVEN_RANGE = (
 WITHOUT_PROOF = {column.split()[0]: "NULL" for column in (*_PROVEN_RANGE, "entries_added")}
 """The values that an UPDATE sets in `streams` to invalidate the completeness ranges.
 
-Then no run takes an entry for deleted, and no snapshot takes deletions for explained.  This holds
-until the next snapshot or import proves a range.
+Until the next snapshot or import proves a range, no run treats an entry as deleted, and no snapshot
+treats a deletion as explained.
 """
-# A run that is finished later reads the versions that it pinned, and must find their files.  So the
-# retention is at least the longest run plus the time in which it may be tried again.
+# If a later run finishes a run, it reads the versions that the unfinished run had pinned.  So the
+# files of a version are kept for longer than any run takes until it is finished.
 _RETENTION = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.logRetentionDuration": "interval 30 days",
 }
-# An append first looks for rows with its keys.  It must conflict with another append of the same
-# rows, and by default it does not on Databricks.
+# A run appends only rows whose keys the table does not have yet.  So two appends of the same rows
+# must conflict.  With the default isolation level of Databricks they do not.
 _ISOLATION = {"delta.isolationLevel": "Serializable"}
-# A session may have another default.
+# Set explicitly, because the default of a session may be different.
 _CHANGEABLE = {APPEND_ONLY_PROPERTY: "false"}
 _DELETION_VECTORS = {"delta.enableDeletionVectors": "true"}
 
@@ -338,8 +340,8 @@ CONSUMERS = Table(
     key=("stream", "consumer_group", "consumer"),
 )
 
-# One row per decision, append only.  It is the redo log of all runs and the history of all owners.
-# docs/tables.md describes which kind fills which columns.
+# The decisions of all runs: the redo log of the store, and the history of all owners.  It is append
+# only.  docs/tables.md lists the columns of each kind.
 JOURNAL = Table(
     "journal",
     _columns(
@@ -506,7 +508,9 @@ def declared_source(properties: Mapping[str, str]) -> str | None:
 
 
 def declared_after(properties: Mapping[str, str]) -> int:
-    """Return the number of the last run that was decided when `init` named the source.
+    """Return the number of the last run that was decided before `init` renamed the source.
+
+    It is 0 if `init` did not rename the source.
 
     Args:
         properties: the properties of `streams`.
@@ -515,22 +519,27 @@ def declared_after(properties: Mapping[str, str]) -> int:
 
 
 def source_properties(source: str, after: int = 0) -> dict[str, str]:
-    """Return the properties of `streams` that name the source, see `declared_after`."""
+    """Return the properties of `streams` that name the source.
+
+    Args:
+        after: see `declared_after`.
+    """
     name = {SOURCE_PROPERTY: source.encode("utf-8").hex()}
     return {**name, SOURCE_AFTER_PROPERTY: str(after)} if after else name
 
 
 def is_append_only(properties: Mapping[str, str]) -> bool:
-    """Return True if a property of a table forbids changes of its rows."""
+    """Return True if the properties of a table forbid changes of its rows."""
     return properties.get(APPEND_ONLY_PROPERTY, "").lower() == "true"
 
 
 def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
-    """Return True if `entries` is the table that the proofs in `streams` are about.
+    """Return True if `entries` is the table to which the completeness ranges of `streams` refer.
 
-    Without `streams` there is no proof, so the result is True.  Otherwise it is False if `entries`
-    is missing.  An earlier version of claimlib made a `streams` that does not name its `entries`.
-    Then the existing table is accepted.
+    - If `streams` is missing, there are no ranges, so the result is True.
+    - If only `entries` is missing, the result is False.
+    - If `streams` does not have the id of its `entries`, an earlier version of claimlib created it.
+      Then any existing `entries` is accepted.
 
     Args:
         present: the properties of the tables that exist.
@@ -551,8 +560,8 @@ def properties_of_new(
     """Return all properties of new tables, by the name of the table.
 
     Args:
-        buckets: the number of partitions of entries, pending and journal.
-        source: the source of the store, kept as a property of `streams`.  None if it is unknown.
+        buckets: the number of buckets, by which the large tables are partitioned.
+        source: the source of the store, which becomes a property of `streams`.  None if unknown.
         others: further properties of `streams`.
         entries_id: the id of a new table `entries`.  None means a generated id.
     """
@@ -610,10 +619,10 @@ def property_sql(value: str) -> str:
 
 
 def conform(frame: DataFrame, table: Table, *others: str) -> DataFrame:
-    """Return a frame with the written columns of a table, in order.
+    """Return a frame with the columns of a table that a writer provides, in order.
 
-    Columns that the frame lacks are null.  The columns are SQL texts, because Spark parses them by
-    one call (docs/decisions/013).
+    Columns that the frame lacks become null.  The columns are SQL texts, because Spark then parses
+    them in one call (docs/decisions/013).
 
     Args:
         others: further columns of the frame, which stay as they are.

@@ -16,7 +16,9 @@ _STALLED = "stalled"
 
 
 def report_of_rescue(reply: RescueReply, place: str) -> Report:
-    """Return what was read, claimed and written back, and what is still stalled.
+    """Report the numbers of entries that a rescue read, claimed and wrote back.
+
+    The report also has the number of entries that are still stalled.
 
     Args:
         place: where the store is.

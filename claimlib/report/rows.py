@@ -18,8 +18,8 @@ class FetchedRows:
     """Hold the rows of a report.
 
     Attributes:
-        records: the rows to print.
-        shown: the same rows.  Empty if they are streamed.
+        records: the rows to print, as a list or as a stream.
+        shown: the rows of the list.  Empty if `records` is a stream.
         hidden: the number of further rows, which are not printed.
     """
 
@@ -37,19 +37,20 @@ def fetch_rows(
 ) -> FetchedRows:
     """Fetch the first rows of a relation.
 
-    If they are too many for a table, or all are requested, they are read while they are printed.
+    If `limit` is None or more than a table can show, the rows are streamed: they are read while
+    they are printed.
 
     Args:
         rows: one row per record.
-        order: what to sort by, see `engine.relation.Query`.
+        order: the SQL expressions by which the rows are sorted, see `engine.relation.Query`.
         limit: the number of rows to fetch, or None for all rows.
-        total: the number of rows.
-        record: makes a record of a row.
+        total: the number of rows of `rows`.
+        record: the function that builds a record from a row.
     """
     if limit is not None and limit <= MOST_ROWS:
         shown = [record(row) for row in rows.order_by(*order).limit(limit).collect()]
         return FetchedRows(shown, shown, total - len(shown))
-    # Spark's limit is an int.  No store has so many rows that a larger one cuts anything off.
+    # Spark's limit is an int.  No store has more rows than that, so a larger limit means all rows.
     number = total if limit is None or limit > _INT_MAX else min(limit, total)
     ordered = rows.order_by(*order)
     first = ordered if number == total else ordered.limit(number)

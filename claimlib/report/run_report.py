@@ -42,7 +42,7 @@ _WORDS = {
     Kind.PENDING_REPLACED: "changed by the source",
     Kind.PENDING_REMOVED: "removed by the source",
 }
-# The changes that a verdict names for a command, also if there are none.
+# The changes that a verdict names for a command, even if their number is 0.
 _EXPECTED = {
     "xautoclaim": (Kind.CLAIMED, Kind.DELETED),
     "xclaim": (Kind.CLAIMED,),
@@ -60,7 +60,8 @@ class Section:
     Attributes:
         table: the rows.  Its title is the heading.
         bars: the names of the columns that a plot shows as bars, one group of bars per row.
-        links: per row the page that its first cell leads to, or None.  Empty if no row has one.
+        links: per row the address to which its first cell links, or None for no link.  Empty if no
+            row has a link.
     """
 
     table: Report
@@ -75,7 +76,7 @@ def verdict(report: RunReport) -> str:
 
 
 def name_of(report: RunReport) -> str:
-    """Return the name of a report's run for people."""
+    """Return the name that people read for the run of a report."""
     if report.is_dry_run:
         return f"Dry run of {report.run.command}, which changed nothing"
     return f"Run {report.run.run_seq} ({visible(report.run.key)})"
@@ -94,7 +95,7 @@ def _stalled(report: RunReport) -> str:
 
 
 def _changes(report: RunReport) -> Iterable[str]:
-    """Yield what the run did to entries.  The first part names the entries."""
+    """Yield the parts of the sentence on changed entries.  Only the first has the word entries."""
     counts = report.run.counts
     if report.run.is_abandoned:
         yield "the run was abandoned: it did not do all that was requested"
@@ -121,7 +122,7 @@ def _changes(report: RunReport) -> Iterable[str]:
 def _number(report: RunReport, kind: Kind) -> int:
     """Return the number of changes of a kind.
 
-    If the journal no longer has the rows, it is the number of decided changes.
+    If the journal rows of the run were deleted, it is the number that the run has counted.
     """
     if not report.has_history:
         return report.run.counts.get(kind, 0)
@@ -143,7 +144,7 @@ def full_report_of_run(report: RunReport) -> Report:
     )
 
 
-_OF_GROUPS = ("pending", "stalled", "oldest_idle_ms", "highest_delivery_count")
+_GROUP_VALUES = ("pending", "stalled", "oldest_idle_ms", "highest_delivery_count")
 _LABELS = {
     "pending": "pending",
     "stalled": "stalled",
@@ -155,16 +156,19 @@ _LABELS = {
 
 
 def _group_columns(report: RunReport) -> dict[str, str]:
-    """Return the columns of the worst groups that have known values."""
+    """Return the headings of the table of the worst groups, by column.
+
+    Values of a time are omitted if they are unknown, and changes if no group has any.
+    """
     times = [time for time in TIMES if report.knows(time)]
-    of_times = {
+    headings_by_value = {
         f"{name}_{time}": f"{_LABELS[name]} {time}"
-        for name in _OF_GROUPS
+        for name in _GROUP_VALUES
         for time in (times if name in {"pending", "stalled"} else times[-1:])
     }
     changes = [kind for kind in (*CHANGES, Kind.LOST) if any(row[kind] for row in report.groups)]
     reason = ["reason"] if any(row["reason"] is not None for row in report.groups) else []
-    return headings(*GROUP, *of_times, *map(str, changes), *reason, **of_times)
+    return headings(*GROUP, *headings_by_value, *map(str, changes), *reason, **headings_by_value)
 
 
 def _group_cells(row: Mapping[str, Any], columns: Sequence[str]) -> tuple[Cell, ...]:
@@ -217,7 +221,7 @@ _STEPS = {
 
 
 def _commands(report: RunReport) -> dict[str, str]:
-    """Return the commands that continue from a report, by purpose."""
+    """Return the next commands that a user may type, by purpose (see `_STEPS`)."""
     if report.is_dry_run:
         return {}
     where, seq = shlex.quote(report.where), report.run.run_seq
@@ -259,7 +263,7 @@ def table(
     *,
     notes: Iterable[str] = (),
 ) -> Report:
-    """Return the table of a section."""
+    """Return a report that is only the table of a section, without a document and records."""
     return Report(title, columns, tuple(rows), tuple(notes), {}, [])
 
 
@@ -298,11 +302,12 @@ def _pending_cell(report: RunReport, name: str, time: str) -> Cell:
 def _intervals(
     title: str, heading: str, intervals: Sequence[Record], label: Callable[[Record], str]
 ) -> Report:
-    times = [time for time in TIMES if any(of[time] for of in intervals)]
+    times = [time for time in TIMES if any(interval[time] for interval in intervals)]
     rows = (
-        (label(of), *(of[time] for time in times))
-        for of in intervals
-        if of["at_least"] is not None or of["before"] or of["after"]
+        (label(interval), *(interval[time] for time in times))
+        for interval in intervals
+        # The interval of unknown idle times is shown only if it has entries.
+        if interval["at_least"] is not None or interval["before"] or interval["after"]
     )
     return table(title, headings("interval", *times, interval=heading), rows if times else ())
 
@@ -352,22 +357,23 @@ def _counts(report: RunReport) -> Report:
 
 
 def _phases(report: RunReport) -> Report:
-    took = report.run.phase_ms
+    phase_ms = report.run.phase_ms
     return table(
         "Phases of the run",
         headings("phase", "phase_ms", phase_ms="duration (ms)"),
-        ((str(phase), took[phase]) for phase in Phase if phase in took),
+        ((str(phase), phase_ms[phase]) for phase in Phase if phase in phase_ms),
     )
 
 
-_OF_FINISHED_RUNS = ("run_seq", "run_id", "software_version")
+# A dry run has no values of these fields.
+_ONLY_OF_FINISHED_RUNS = ("run_seq", "run_id", "software_version")
 
 
 def document(report: RunReport) -> dict[str, object]:
     """Return the report for programs.  docs/reports.md explains each field."""
     run = run_document(report.run)
     if report.is_dry_run:
-        run |= dict.fromkeys(_OF_FINISHED_RUNS)
+        run |= dict.fromkeys(_ONLY_OF_FINISHED_RUNS)
     hidden = (report.totals["groups"] or 0) - len(report.groups)
     return {
         "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""The reports on one run, and on the runs of a period, as one HTML file."""
+"""Write a report on one run, or on the runs of a period, as one HTML document."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def period_as_html(report: PeriodReport) -> str:
 
 def _times(report: RunReport) -> str:
     run = report.run
-    when = [
-        f"{what} {instant(ms)}"
-        for what, ms in (("Began", run.began_ms), ("ended", run.ended_ms))
+    times = [
+        f"{event} {instant(ms)}"
+        for event, ms in (("Began", run.began_ms), ("ended", run.ended_ms))
         if ms is not None
     ]
-    return f"{', '.join([*when, f'store {report.where}'])}."
+    return f"{', '.join([*times, f'store {report.where}'])}."

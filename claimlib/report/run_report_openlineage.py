@@ -1,6 +1,6 @@
-"""Report one run as an event of OpenLineage: what the run read, and what it wrote.
+"""Report one run as an event of OpenLineage, with the tables that the run read and wrote.
 
-Source: the OpenLineage specification.  Its client writes the facets of that specification.
+Source: the OpenLineage specification.  Its client library writes the facets.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _RETRIES = 2
 def event_of(report: RunReport) -> RunEvent:
     """Return the event of the end of a run.
 
-    A repeated event has the same run id, so a server does not count the run twice.
-    The event has no name of a stream, a group or a consumer.
+    If the event is sent again, it has the same run id.  So a server does not count the run twice.
+    The event contains no names of streams, groups or consumers.
     """
     run = report.run
     namespace, prefix = _place(report.where)
@@ -73,7 +73,7 @@ def event_of(report: RunReport) -> RunEvent:
             facets={"jobType": JobTypeJobFacet("BATCH", "CLAIMLIB", "COMMAND")},
         ),
         inputs=[
-            *_servers(run),
+            *_server_read(run),
             *(
                 InputDataset(namespace, f"{prefix}{table}", facets=_facets(table, version))
                 for table, version in sorted(run.input_versions.items())
@@ -88,15 +88,16 @@ def event_of(report: RunReport) -> RunEvent:
 
 
 def as_json(report: RunReport) -> str:
-    """Return the event as one line of JSON."""
+    """Return the event of the end of a run as one line of JSON."""
     return Serde.to_json(event_of(report))
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of an OpenLineage server.
+    """Return the URL of an OpenLineage server unchanged, if it can be used.
 
     Raises:
-        RequestError: it is not http:// or https://, has no host, or contains a password.
+        RequestError: the URL is not http:// or https://, has no host or the port 0, or contains a
+            user or a password.
     """
     try:
         parts = urlsplit(url)
@@ -121,11 +122,12 @@ def send(report: RunReport, url: str) -> None:
     """Send the event to an OpenLineage server.
 
     Args:
-        url: the server, without the path of its API.  The environment variable OPENLINEAGE_API_KEY
-            has the key, if one is needed.
+        url: the URL of the server, without the path of its API.  If the server needs a key, the
+            environment variable OPENLINEAGE_API_KEY contains it.
 
     Raises:
-        LineageError: the server did not accept the event.
+        RequestError: OPENLINEAGE_API_KEY is not ASCII.
+        LineageError: the server cannot be reached, or did not accept the event.
     """
     key = os.environ.get("OPENLINEAGE_API_KEY", "")
     if not key.isascii():
@@ -144,10 +146,10 @@ def send(report: RunReport, url: str) -> None:
     try:
         transport.emit(event_of(report))
     except RequestException as error:
-        answer = getattr(error.response, "status_code", None)
-        what = "cannot be reached" if answer is None else f"answered {answer}"
+        status = getattr(error.response, "status_code", None)
+        failure = "cannot be reached" if status is None else f"answered {status}"
         raise LineageError(
-            f"--openlineage: {url} {what}, so it does not have the event. The run itself is"
+            f"--openlineage: {url} {failure}, so it does not have the event. The run itself is"
             " finished: type the same report again once the server accepts events",
             url=url,
         ) from error
@@ -156,14 +158,14 @@ def send(report: RunReport, url: str) -> None:
 
 
 def _tags(run: FinishedRun) -> Iterator[TagsRunFacetFields]:
-    """Yield the key of the run, and its counts."""
+    """Yield the key of the run and its counts as tags."""
     yield TagsRunFacetFields("claimlib.run", run.key, "CLAIMLIB")
     for name, count in sorted(run.counts.items()):
         yield TagsRunFacetFields(f"claimlib.{name}", str(count), "CLAIMLIB")
 
 
-def _servers(run: FinishedRun) -> Iterator[InputDataset]:
-    """Yield the server that a snapshot has read."""
+def _server_read(run: FinishedRun) -> Iterator[InputDataset]:
+    """Yield the server that the run has read, if the run is a snapshot."""
     if run.command == "snapshot" and run.source:
         server, _, database = run.source.rpartition("/")
         yield InputDataset(f"redis://{server}", database)

@@ -16,7 +16,8 @@ from claimlib.commands.run_report import RunReport
 from claimlib.plans.run_report import AFTER, CHANGES
 from claimlib.schema import Kind
 
-_PENDING = {
+# The metric and its help text, by the name of the number in `RunReport.totals`.
+_TOTALS = {
     "groups": ("groups", "Consumer groups of the store."),
     f"stalled_groups_{AFTER}": ("stalled_groups", "Groups with stalled entries after the run."),
     f"pending_{AFTER}": ("pending_entries", "Pending entries after the run."),
@@ -33,7 +34,10 @@ _PENDING = {
 
 
 def write_metrics(report: RunReport, path: Path) -> None:
-    """Write the metrics to a file.  A reader never sees a part of them."""
+    """Write the metrics of a run to a file.
+
+    The file is replaced as a whole, so a reader never sees an incomplete one.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Metrics(report))
     write_to_textfile(str(path), registry)
@@ -47,7 +51,7 @@ class _Metrics(Collector):
         """Yield the metrics that have a known value."""
         report, run = self._report, self._report.run
         if run.ended_ms is not None and not run.is_abandoned:
-            yield _of_command(
+            yield _command_gauge(
                 "last_success_timestamp_seconds",
                 "The end of the last reported run that was not abandoned.",
                 run.command,
@@ -69,11 +73,11 @@ class _Metrics(Collector):
         for kind in (*CHANGES, Kind.LOST):
             changes.add_metric([run.command, kind], report.totals[kind] or 0)
         refused = report.totals["refused"]
-        if refused is not None:
+        if refused is not None:  # else the journal rows were deleted, so the changes are unknown
             yield changes
             text = "Groups that the run refused."
-            yield _of_command("refused_groups", text, run.command, refused)
-        for name, (metric, text) in _PENDING.items():
+            yield _command_gauge("refused_groups", text, run.command, refused)
+        for name, (metric, text) in _TOTALS.items():
             value = report.totals[name]
             if value is not None:
                 yield GaugeMetricFamily(f"claimlib_{metric}", text, value)
@@ -91,7 +95,7 @@ class _Metrics(Collector):
         )
 
 
-def _of_command(name: str, text: str, command: str, value: float) -> GaugeMetricFamily:
+def _command_gauge(name: str, text: str, command: str, value: float) -> GaugeMetricFamily:
     metric = GaugeMetricFamily(f"claimlib_run_{name}", text, labels=["command"])
     metric.add_metric([command], value)
     return metric

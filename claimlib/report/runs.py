@@ -34,7 +34,11 @@ def entry_columns(kind: str) -> tuple[dict[str, str], tuple[str, ...]]:
         kind: `claimed`, `deleted` or `lost`.
     """
     columns = headings(
-        *(*GROUP, "id", "from_consumer", "from_delivery_time_ms", "from_idle_ms"),
+        *GROUP,
+        "id",
+        "from_consumer",
+        "from_delivery_time_ms",
+        "from_idle_ms",
         "from_delivery_count",
     )
     if kind != "claimed":
@@ -48,6 +52,8 @@ def report_of_entries(
     """Return the claimed, deleted or lost entries of one run, by stream, group and id.
 
     Args:
+        kind: `claimed`, `deleted` or `lost`.
+        rows: these entries.
         limit: the most entries to show, or None for all.
     """
     run = {
@@ -56,7 +62,7 @@ def report_of_entries(
         "command": finished.command,
     }
     title = f"{kind} by run {finished.run_seq} ({finished.key})"
-    return _of_entries(title, f"no entry was {kind} by this run", run, kind, rows, limit)
+    return _entries_report(title, f"no entry was {kind} by this run", run, kind, rows, limit)
 
 
 def report_of_dry_run(command: str, kind: str, rows: Relation, limit: int | None) -> Report:
@@ -66,12 +72,12 @@ def report_of_dry_run(command: str, kind: str, rows: Relation, limit: int | None
     """
     run = {"run_seq": None, "run_id": None, "command": command, "dry_run": True}
     title = f"would be {kind} by {command} (dry run; nothing was written)"
-    return _of_entries(title, f"no entry would be {kind}", run, kind, rows, limit)
+    return _entries_report(title, f"no entry would be {kind}", run, kind, rows, limit)
 
 
-def _of_entries(
+def _entries_report(
     title: str,
-    none: str,
+    none_note: str,
     run: Mapping[str, object],
     kind: str,
     rows: Relation,
@@ -88,7 +94,7 @@ def _of_entries(
         rows=tuple(_entry_row(row, has_owner=has_owner) for row in shown),
         cut_off=tuple(not_shown(entries.hidden, "entry", "entries", shown=len(shown))),
         notes=(
-            *([] if total else [none]),
+            *([] if total else [none_note]),
             *missing_payloads(shown),
         ),
         document={**run, kind: entries.records, f"{kind}_not_shown": entries.hidden},
@@ -111,7 +117,7 @@ def _entry_row(row: Record, *, has_owner: bool) -> tuple[Cell, ...]:
 
 
 def report_of_refused(finished: FinishedRun, rows: Relation, limit: int | None) -> Report:
-    """Return what one run refused and why: groups, or the requests of an XCLAIM or XACK."""
+    """Return the groups, or the requests of an XCLAIM or XACK, that a run refused, with reasons."""
     total = rows.count()
     refused = rows.select(*GROUP, "request_number", "reason")
     fetched = fetch_rows(refused, (*GROUP, "request_number"), limit, total)
@@ -182,27 +188,38 @@ def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
     if unfinished:
         first = unfinished[0]
         seq = first.run_seq
-        same = f", and --as-of {seq - 1} the store before it" if seq > 1 else ""
+        before = f", and --as-of {seq - 1} the store before it" if seq > 1 else ""
         notes.append(
             f"run {seq} ({visible(first.key)}) is unfinished: this is the store before it. The next"
-            f" run finishes it; then --as-of {seq} shows the store after it{same}"
+            f" run finishes it; then --as-of {seq} shows the store after it{before}"
         )
     document = {**report.document, "unfinished": [run.key for run in unfinished]}
     return replace(report, notes=tuple(notes), document=document)
 
 
-LIST_COLUMNS = headings(
-    *("run_seq", "key", "began_ms", "took_ms", "engine", *_RUN_COUNTS, "now_ms")
-)
+LIST_COLUMNS = headings("run_seq", "key", "began_ms", "took_ms", "engine", *_RUN_COUNTS, "now_ms")
 LIST_NAMES = (
-    *("run_seq", "key", "command", "run_id", "began_ms", "ended_ms", "took_ms", *_RUN_COUNTS),
-    *("now_ms", "request", "counts", "phase_ms", "input_versions", "output_versions"),
-    *("software_version", "engine"),
+    "run_seq",
+    "key",
+    "command",
+    "run_id",
+    "began_ms",
+    "ended_ms",
+    "took_ms",
+    *_RUN_COUNTS,
+    "now_ms",
+    "request",
+    "counts",
+    "phase_ms",
+    "input_versions",
+    "output_versions",
+    "software_version",
+    "engine",
 )
 
 
 def _run_record(run: FinishedRun) -> dict[str, object]:
-    """Return the document of a run, with the other values that the table shows."""
+    """Return the document of a run, with the values that only the table shows."""
     return {
         **run_document(run),
         "key": run.key,
@@ -219,8 +236,9 @@ def _run_row(run: FinishedRun) -> tuple[Cell, ...]:
 
 
 def report_of_run(finished: FinishedRun) -> Report:
-    """Return one run: its request, what it did, and how long each phase took."""
-    request = {n: value for n, value in json.loads(finished.request).items() if value is not None}
+    """Return one run: its request, its counts, and the duration of each phase."""
+    requested = json.loads(finished.request)
+    request = {name: value for name, value in requested.items() if value is not None}
     rows: list[tuple[Cell, ...]] = [
         (f"request: {parameter_name(name)}", parameter_text(name, value), "")
         for name, value in request.items()
@@ -229,15 +247,21 @@ def report_of_run(finished: FinishedRun) -> Report:
         (name.replace("_", " "), count, MEANINGS.get(name, ""))
         for name, count in sorted(finished.counts.items())
     ]
-    took = {phase: finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms}
-    others: list[tuple[str, Cell]] = [
+    phase_ms = {
+        str(phase): finished.phase_ms[phase] for phase in Phase if phase in finished.phase_ms
+    }
+    details: list[tuple[str, Cell]] = [
         ("began", instant(finished.began_ms)),
         ("ended", instant(finished.ended_ms)),
         ("engine", finished.engine),
-        *((f"{phase} took", duration(ms)) for phase, ms in took.items()),
+        *((f"{phase} took", duration(ms)) for phase, ms in phase_ms.items()),
     ]
-    rows += [(*other, "") for other in others]
-    values = [("request", request), ("counts", dict(sorted(finished.counts.items())))]
+    rows += [(*row, "") for row in details]
+    parts: list[tuple[str, Mapping[str, object]]] = [
+        ("request", request),
+        ("counts", dict(sorted(finished.counts.items()))),
+        ("phase_ms", phase_ms),
+    ]
     when = {"began_ms": finished.began_ms, "ended_ms": finished.ended_ms}
     return Report(
         title=f"Run {finished.run_seq} ({finished.key})",
@@ -254,8 +278,8 @@ def report_of_run(finished: FinishedRun) -> Report:
                     "value": value,
                     "meaning": MEANINGS.get(name) if part == "counts" else None,
                 }
-                for part, of_part in (*values, ("phase_ms", took))
-                for name, value in of_part.items()
+                for part, values in parts
+                for name, value in values.items()
             ),
         ],
     )
@@ -272,8 +296,8 @@ def _abandoned(run: FinishedRun) -> Iterable[str]:
 def run_document(run: FinishedRun) -> dict[str, object]:
     """Return a run for programs, with times in ms.
 
-    The names in a map are sorted.  A map of a table has no order of its own, and each reader would
-    return another one.
+    The names in each map are sorted.  A map in a table has no order, so two engines could return
+    its names in different orders.
     """
     return {
         "run_seq": run.run_seq,

@@ -23,17 +23,17 @@ def report_of_store(
     """Report a store that `init` has created or found.
 
     Args:
-        source: the source that it mirrors.  None if unknown.
-        renamed: None if its source has the same name as before.
+        source: the source that the store mirrors.  None if unknown.
+        renamed: the earlier and the new name of the source.  None if the source was not renamed.
     """
     store = creation.store
     place = shlex.quote(store.where)
-    lost = (
+    no_proofs = (
         "the entries do not count as complete any more: sweeps refuse the groups until the next"
         " snapshot or import"
     )
     unchanged = "the store already exists: nothing was changed"
-    notes = [lost] if creation.has_lost_proofs else []
+    notes = [no_proofs] if creation.has_lost_proofs else []
     if creation.created:
         created = ", ".join(creation.created)
         notes.append(f"created again without rows, because they were missing: {created}")
@@ -41,10 +41,10 @@ def report_of_store(
     if accepted:
         notes.append(f"accepted at earlier versions than runs have used: {', '.join(accepted)}")
     if renamed is not None:
-        notes.extend(_of_renaming(renamed))
+        notes.extend(_renaming_notes(renamed))
     if creation.was_there and not notes:
         notes.append(unchanged)
-    first = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
+    first_step = f"next: claimlib snapshot redis://HOST:PORT {place}, or claimlib import {place} …"
     return Report(
         title=f"Store {store.where}",
         columns=COLUMNS,
@@ -52,7 +52,7 @@ def report_of_store(
             ("buckets", store.buckets),
             ("source", source or "not set: the first snapshot or import sets it"),
         ),
-        notes=(*notes, *([] if creation.was_there and source else [first])),
+        notes=(*notes, *([] if creation.was_there and source else [first_step])),
         document={
             "command": "init",
             "store": store.where,
@@ -65,8 +65,8 @@ def report_of_store(
     )
 
 
-def _of_renaming(renamed: Renamed) -> Iterator[str]:
-    """Yield notes on a new name of the source, and on how a user can check that server."""
+def _renaming_notes(renamed: Renamed) -> Iterator[str]:
+    """Yield notes on the new name of the source, and on how to check that it is the same server."""
     yield (
         f"the source is renamed from {renamed.before} to {renamed.now}: the history of the store"
         f" stays, and the next snapshot of {renamed.now} is accepted"
@@ -96,7 +96,7 @@ COLUMNS = headings("what", "value")
 
 
 def report_of_upgrade(upgraded: Upgrade) -> Report:
-    """Report an upgrade."""
+    """Report the upgraded tables and the added columns of an upgrade."""
     added = ", ".join(upgraded.columns)
     rows = (("schema version", SCHEMA_VERSION), ("upgraded tables", len(upgraded.tables)))
     return Report(
@@ -129,8 +129,8 @@ def report_of_check(where: str, problems: Sequence[Problem]) -> Report:
     """Return the problems of a store, the worst first."""
     refusing = sum(problem.refuses for problem in problems)
     remarks = number_of(len(problems) - refusing, "remark")
-    refuse = number_of(refusing, "problem makes", "problems make")
-    note = f"{refuse} a sweep refuse groups; {remarks}" if refusing else f"sweeps work; {remarks}"
+    blocking = number_of(refusing, "problem makes", "problems make")
+    note = f"{blocking} a sweep refuse groups; {remarks}" if refusing else f"sweeps work; {remarks}"
     return Report(
         title=f"Check of {where}",
         columns=CHECK_COLUMNS,

@@ -1,4 +1,4 @@
-"""Report an XAUTOCLAIM, and a policy that is explained, to people and to programs.
+"""Report an XAUTOCLAIM, or the requests that a policy gives to groups, to people and programs.
 
 There may be millions of groups.  A report shows the first `limit` rows, the worst first, and the
 number of rows that it does not show.  The totals are those of all groups.
@@ -45,13 +45,14 @@ def report_of_reply(
 ) -> Report:
     """Return one row per (stream, consumer_group), and a total.
 
-    Refused groups come first.  The others are sorted by what was done.
+    Refused groups come first.  The others are sorted by the number of claimed and deleted entries,
+    and then by the longest idle time.  The relation `groups` of the reply is computed once, or
+    twice if there are more groups than are shown.
 
     Args:
         limit: the most groups to show, or None for all.
-        place, unknown_to_server: see `text.only_in_store`.
-
-    Computes the reply's `groups` once, or twice if there are more groups than are shown.
+        place: where the store is.
+        unknown_to_server: see `counts` of `text.only_in_store`.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
@@ -68,8 +69,8 @@ def report_of_reply(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *([] if count else [_NO_GROUP]),
             *losses.notes,
-            *_unlike(reply.counts),
-            *_further(reply),
+            *_exceptions(reply.counts),
+            *_next_pages(reply),
             *only_in_store(unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"),
         ),
         document={
@@ -98,15 +99,22 @@ _NO_GROUP = (
 
 
 COLUMNS = headings(
-    *(*GROUP, "pending_before", "pending_after", "claimed", "deleted"),
-    *("oldest_idle_ms", "highest_delivery_count", "at_boundary", "reason"),
+    *GROUP,
+    "pending_before",
+    "pending_after",
+    "claimed",
+    "deleted",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "at_boundary",
+    "reason",
 )
 
 
 def refusals(reply: Reply, limit: int = 10) -> list[str]:
-    """Return the refused groups and why, for stderr.
+    """Return one line per refused group with its reason, for stderr.
 
-    The last line has the number of those beyond `limit`.
+    If there are more than `limit`, the last line has the number of the others.
     """
     refused = reply.counts.get("refused", 0)
     if not refused:
@@ -130,19 +138,20 @@ _WORST_FIRST = (
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, int | None]:
     """Return the sums and maxima of rows, by name.
 
-    A sum is None if a row has no value, because it is a page beside sweeps.  A maximum is None if
-    not all entries of the groups were read.
+    Rows of pages lack values, because a page does not read all pending entries of its group.  A sum
+    is None if any row lacks the value.  A maximum is None if any row is one of a page.
     """
     known = {
         name: [row[name] for row in rows if row[name] is not None] for name in (*_SUMMED, *MAXIMA)
     }
     sums = {name: sum(known[name]) if len(known[name]) == len(rows) else None for name in _SUMMED}
-    is_whole = sums["pending_before"] is not None
-    maxima = {name: max(known[name], default=None) if is_whole else None for name in MAXIMA}
+    has_no_page = sums["pending_before"] is not None
+    maxima = {name: max(known[name], default=None) if has_no_page else None for name in MAXIMA}
     return {**sums, **maxima}
 
 
 def _all_totals(groups: Relation) -> dict[str, int | None]:
+    """Return the result of `_totals` for all groups, by one query."""
     sums = {name: f"WHEN count({name}) = count(*) THEN sum({name})" for name in _SUMMED}
     maxima = {name: f"WHEN count(pending_before) = count(*) THEN max({name})" for name in MAXIMA}
     cases = (f"CASE {case} END AS {name}" for name, case in {**sums, **maxima}.items())
@@ -174,10 +183,10 @@ def _title(reply: Reply) -> str:
     return f"XAUTOCLAIM, run {reply.run_seq} (xautoclaim:{reply.run_id})"
 
 
-def _further(reply: Reply) -> Iterable[str]:
+def _next_pages(reply: Reply) -> Iterable[str]:
     """Yield the number of groups with more entries after their page, and how to get the next page.
 
-    A page without a cursor begins at the same id again, so the note asks for a cursor.
+    Without a stored cursor, the next page would begin at the same id.  So the note asks for one.
     """
     if not reply.counts.get("cursor"):
         return
@@ -195,8 +204,8 @@ def _further(reply: Reply) -> Iterable[str]:
         yield f"{have} more entries: for the next page, {how}"
 
 
-def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
-    """Yield notes on decisions that were not applied as usual, and on groups without a request."""
+def _exceptions(counts: Mapping[str, int]) -> Iterable[str]:
+    """Yield notes on entries with an unusual outcome, and on groups without a request."""
     if counts.get("lost"):
         yield f"{counts['lost']:,} lost: another writer changed the row first"
     if counts.get("spared"):
@@ -228,7 +237,7 @@ def _unlike(counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def report_of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return the request of a policy that each group gets, first the groups that get none.
+    """Return the request that a policy gives to each group.  Groups without a request come first.
 
     Args:
         explained: see `commands.xautoclaim.explain`.
@@ -251,21 +260,23 @@ def report_of_policy(explained: Relation, limit: int | None = DEFAULT_LIMIT) -> 
     )
 
 
-_OF_POLICY = ("count", "cursor", "justid", "idle_rule")
-POLICY_COLUMNS = headings(*GROUP, "request", "consumer", "min_idle_ms", *_OF_POLICY, "guards")
+_PLAIN_COLUMNS = ("count", "cursor", "justid", "idle_rule")
+POLICY_COLUMNS = headings(*GROUP, "request", "consumer", "min_idle_ms", *_PLAIN_COLUMNS, "guards")
 
 
 def _policy_row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     names = (visible(row[name]) for name in GROUP)
     if row["request"] is None:
-        return (*names, "none", *[None] * (len(_OF_POLICY) + 3))
-    rest = (row[name] for name in _OF_POLICY)
+        # No value of consumer, min_idle_ms and guards either.
+        return (*names, "none", *[None] * (len(_PLAIN_COLUMNS) + 3))
+    rest = (row[name] for name in _PLAIN_COLUMNS)
     guards = ", ".join(f"{name} {row[name]}" for name in GUARDS if row[name] is not None)
-    who = (row["request"], _who(row), format_duration_ms(row["min_idle_ms"]))
-    return (*names, *who, *rest, visible(guards) if guards else None)
+    first = (row["request"], _recipient(row), format_duration_ms(row["min_idle_ms"]))
+    return (*names, *first, *rest, visible(guards) if guards else None)
 
 
-def _who(row: Mapping[str, Any]) -> str | None:
+def _recipient(row: Mapping[str, Any]) -> str | None:
+    """Return the names of the consumers that get the entries, or the rule that chooses them."""
     if row["active_within_ms"] is not None:
         return f"active within {format_duration_ms(row['active_within_ms'])}"
     return visible(", ".join(row["consumers"] or [row["consumer"]]))

@@ -1,4 +1,4 @@
-"""Write the cells of a report: names, durations, times and rows."""
+"""Format the cells and the notes of reports: names, durations, times and counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def duration(ms: int | None) -> str | None:
 
 
 def idle(ms: int | None) -> str | None:
-    """Return an idle time.  An entry that was delivered after the time of the report has none."""
+    """Return an idle time, or `delivered later` if it is negative.
+
+    It is negative if the entry was delivered after the time of the report.
+    """
     return "delivered later" if ms is not None and ms < 0 else duration(ms)
 
 
@@ -38,9 +41,9 @@ def instant(ms: int | None) -> str | None:
 
 
 def with_times(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with each of its times also as text in UTC.
+    """Return a row with the text in UTC of each of its times.
 
-    The text of `x_time_ms` is `x_time`.
+    For example, the text of `delivery_time_ms` is in `delivery_time`.
     """
     times = {name: ms for name, ms in row.items() if name.endswith("_time_ms")}
     return row | {name.removesuffix("_ms"): instant(ms) for name, ms in times.items()}
@@ -64,10 +67,11 @@ def entries_text(count: int) -> str:
 def not_shown(
     count: int, singular: str, many: str | None = None, *, shown: int = 0
 ) -> Iterable[str]:
-    """Yield a note if a limit cut something off.
+    """Yield a note if a limit has cut rows off.
 
     Args:
-        shown: the number of those that are in the report.
+        count: the number of rows that were cut off.
+        shown: the number of rows in the report.
     """
     if count > 0:
         number = number_of(count, f"more {singular}", f"more {many or singular + 's'}")
@@ -100,12 +104,15 @@ def missing_payloads(shown: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def unowned(count: int) -> Iterable[str]:
-    """Yield a note if entries have no owner, because no row of a consumer counts them."""
+    """Yield a note if entries have no owner.
+
+    The table has rows of owners only, so no row counts these entries.
+    """
     yield from counted(count, "entry has no owner", "entries have no owner")
 
 
 def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
-    """Yield a note if an earlier call with the same run id had done the run."""
+    """Yield a note if an earlier call with the same run id has already done the run."""
     if is_repeat:
         yield f"run {run_seq} was already done: nothing was changed"
 
@@ -117,9 +124,9 @@ def only_in_store(
 
     Args:
         counts: `commands.server_view.only_in_store`.  None if the store mirrors no server.
-        of_run: the counts of the run to which the report belongs.
+        of_run: the counts of the reported run.
         place: where the store is.
-        key: the run, as command:run_id.
+        key: the reported run, as command:run_id.
     """
     from claimlib.plans.server_view import CHANGING
 
@@ -133,7 +140,7 @@ def only_in_store(
     is_single = sum(counts.values()) == 1
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
     has_own = any(of_run.get(str(kind)) for kind in CHANGING)
-    to_see = (
+    next_step = (
         f"make those of this run on the server: claimlib writeback {shlex.quote(place)}"
         f" {shlex.quote(key)} URL"
         if has_own
@@ -141,14 +148,14 @@ def only_in_store(
     )
     yield (
         f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
-        f" {origin} since the snapshot. To {to_see}"
+        f" {origin} since the snapshot. To {next_step}"
     )
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row for JSON, with the id as text only.
+    """Return a row for JSON, without the two numbers of its id, which it also has as text.
 
-    Names and values of fields are spelled like the names in the tables.
+    Names and values of fields are spelled like the names in the tables (`names.spell`).
     """
     for half in ("id_ms", "id_seq"):
         del row[half]
@@ -159,14 +166,13 @@ def plain_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def not_named(number: int, *, of_old_history: bool) -> list[str]:
-    """Return the line on refused groups or requests that are not named.
-
-    It is missing if `number` is 0.
+    """Return the line on refused groups or requests that are not named, or no line if none are.
 
     Args:
+        number: the number of these groups or requests.
         of_old_history: True if `maintain --keep-history` has deleted their names.
     """
     if not number:
         return []
-    why = " (maintain has deleted their names)" if of_old_history else " more"
-    return [f"refused: {number:,}{why}"]
+    detail = " (maintain has deleted their names)" if of_old_history else " more"
+    return [f"refused: {number:,}{detail}"]

@@ -15,23 +15,23 @@ from claimlib.report.text import counted, group_row, groups_text, not_shown, rep
 
 _NUMBERS = tuple(map(str, ENTRIES))
 COLUMNS = headings(*GROUP, *_NUMBERS)
-_KEPT_IN_TEXT = 10
+_MOST_KEPT_IN_NOTE = 10
 
 
 def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return one row per group, those with most entries first, and a total.
+    """Return one row per group, and a total.  The groups with the most entries come first.
 
     Args:
-        where: the store, which the command for the next undo names.
-        limit: the most groups, and the most kept entries in the document.  None means all.
+        where: where the store is.  A note has the command that undoes this run.
+        limit: the most groups to show, and the most kept entries in the document.  None means all.
     """
     groups = reply.groups.fetched()
     count = groups.count()
     rows = fetch_rows(groups, (f"{' + '.join(_NUMBERS)} DESC", *GROUP), limit, count)
     totals = tuple(reply.counts[name] for name in _NUMBERS)
     number_kept, order = reply.counts["kept"], (*GROUP, *ID_ORDER)
-    kept = fetch_rows(reply.kept, order, limit, number_kept, _named)
-    first_kept = fetch_rows(reply.kept, order, _KEPT_IN_TEXT, number_kept, _named)
+    kept = fetch_rows(reply.kept, order, limit, number_kept, _entry_names)
+    first_kept = fetch_rows(reply.kept, order, _MOST_KEPT_IN_NOTE, number_kept, _entry_names)
     return Report(
         title=_title(reply),
         columns=COLUMNS,
@@ -44,8 +44,8 @@ def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIM
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_kept(first_kept),
             *_lost(reply.counts),
-            *_small_tables(reply.counts),
-            *_next(reply, where),
+            *_restored_values(reply.counts),
+            *_redo(reply, where),
         ),
         document={
             "command": "undo",
@@ -71,7 +71,7 @@ def _title(reply: UndoReply) -> str:
     return f"Undo{of_run}, run {reply.run_seq} (undo:{reply.run_id})"
 
 
-def _named(row: Mapping[str, Any]) -> dict[str, Any]:
+def _entry_names(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in (*GROUP, "id")}
 
 
@@ -90,13 +90,13 @@ def _lost(counts: Mapping[str, int]) -> Iterable[str]:
         yield f"{counts['lost']:,} lost: another writer changed the row first"
 
 
-def _small_tables(counts: Mapping[str, int]) -> Iterable[str]:
+def _restored_values(counts: Mapping[str, int]) -> Iterable[str]:
     names = {CONSUMERS: "consumer", CURSORS: "cursor", GROUPS: "last delivered id"}
     for count, name in names.items():
         yield from counted(counts[count], f"{name} is as before", f"{name}s are as before")
 
 
-def _next(reply: UndoReply, where: str) -> Iterable[str]:
+def _redo(reply: UndoReply, where: str) -> Iterable[str]:
     if not reply.dry_run:
         words = ("claimlib", "undo", where, str(reply.run_seq))
         yield f"To do the run again, undo this: {shlex.join(words)}"

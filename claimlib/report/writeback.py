@@ -19,13 +19,13 @@ COLUMNS = headings(*GROUP, *_NUMBERS)
 
 
 def report_of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return one row per group, those with most entries first, and a total.
+    """Return one row per group, and a total.  The groups with the most entries come first.
 
     Args:
         limit: the most groups to show, or None for all.
     """
     groups = reply.groups.fetched()
-    if reply.dry_run:
+    if reply.dry_run:  # nothing was sent, so there are no outcomes
         groups = groups.select("*", *(f"CAST(NULL AS BIGINT) AS {kind}" for kind in OUTCOMES))
     count = groups.count()
     (totals,) = groups.select(*(f"sum({name}) AS {name}" for name in _NUMBERS)).collect()
@@ -65,14 +65,14 @@ def with_writeback(report: Report, reply: WritebackReply | None) -> Report:
     if reply is None:
         return report
     numbers = ", ".join(f"{reply.counts[str(kind)]:,} {kind}" for kind in OUTCOMES)
-    said = (
+    note = (
         f"written back to the server by run {reply.run_seq} (writeback:{reply.run_id}): {numbers}"
     )
-    about = {"run_seq": reply.run_seq, "run_id": reply.run_id, "is_repeat": reply.is_repeat}
+    run = {"run_seq": reply.run_seq, "run_id": reply.run_id, "is_repeat": reply.is_repeat}
     return replace(
         report,
-        notes=(*report.notes, said, *_notes(reply.counts)),
-        document={**report.document, "writeback": {**about, "counts": dict(reply.counts)}},
+        notes=(*report.notes, note, *_notes(reply.counts)),
+        document={**report.document, "writeback": {**run, "counts": dict(reply.counts)}},
     )
 
 

@@ -51,14 +51,14 @@ def report_of_overview(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """Return what is pending in each group, the worst first.
+    """Return one row per group with the numbers of its pending entries, the worst group first.
 
-    The groups with the longest idle time come first, then those with the most deliveries.  Groups
-    with unknown idle times follow, and then groups without pending entries.
+    The groups are sorted by their longest idle time, and then by their highest delivery count.
+    Groups with unknown idle times follow, and then groups without pending entries.
 
     Args:
         limit: the most groups to show, or None for all.
-        at_ms: the time for which the age of the snapshots is shown.  None means not shown.
+        at_ms: the time at which the age of the snapshots is computed.  None hides the age.
         shows_server: True if the entries are those of the server at the snapshots.
     """
     (totals,) = groups.select(
@@ -82,10 +82,12 @@ def report_of_overview(
         rows=(
             *(
                 (
-                    *(visible(r["stream"]), visible(r["consumer_group"])),
-                    *(*_overview_numbers(r, changed), _age(r["snapshot_ms"], at_ms)),
+                    visible(row["stream"]),
+                    visible(row["consumer_group"]),
+                    *_overview_numbers(row, changed),
+                    _age(row["snapshot_ms"], at_ms),
                 )
-                for r in rows.shown
+                for row in rows.shown
             ),
             total,
         ),
@@ -126,9 +128,18 @@ def overview_columns(stalled_ms: int, changed: Sequence[str] = (CHANGED,)) -> di
     """
     since = format_duration_ms(stalled_ms)
     return headings(
-        *(*GROUP, "pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-        *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
-        *(*changed, "snapshot_ms"),
+        *GROUP,
+        "pending",
+        "stalled",
+        "oldest_idle_ms",
+        "highest_delivery_count",
+        "delivered_5_plus",
+        "delivered_10_plus",
+        "owners",
+        "idle_owners",
+        "unknown_owners",
+        *changed,
+        "snapshot_ms",
         stalled=f"idle {since}+",
         delivered_5_plus=f"{OFTEN}+ deliveries",
         delivered_10_plus=f"{VERY_OFTEN}+ deliveries",
@@ -157,6 +168,7 @@ def _only_in_store(number: int) -> Iterable[str]:
 
 
 _NO_GROUP = "the store has no consumer groups yet: take a snapshot or an import first"
+# The texts for one group and for several groups.
 _NO_TIME = tuple(
     f"{has} no snapshot time, so the idle times of {whose} entries are unknown; set the time with"
     " --now"
@@ -165,12 +177,12 @@ _NO_TIME = tuple(
 
 
 def _sum(name: str) -> str:
-    """Return the SQL of a sum.  It is null if no group has a known value, and 0 without groups."""
+    """Return the SQL of a sum: null if no group has a known value, and 0 if there is no group."""
     return f"CASE WHEN count(*) = 0 THEN 0L ELSE sum({name}) END AS {name}"
 
 
 def _sum_of_known(name: str) -> str:
-    """Return the SQL of a sum.  It is null unless each group has a known value."""
+    """Return the SQL of a sum: null if the value of any group is unknown."""
     return f"CASE WHEN count({name}) = count(*) THEN coalesce(sum({name}), 0L) END AS {name}"
 
 
@@ -182,9 +194,15 @@ def _age(snapshot_ms: int | None, at_ms: int | None) -> str | None:
 
 def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Cell, ...]:
     return (
-        *(row["pending"], row["stalled"], idle(row["oldest_idle_ms"])),
-        *(row["highest_delivery_count"], row["delivered_5_plus"], row["delivered_10_plus"]),
-        *(row["owners"], row["idle_owners"], row["unknown_owners"]),
+        row["pending"],
+        row["stalled"],
+        idle(row["oldest_idle_ms"]),
+        row["highest_delivery_count"],
+        row["delivered_5_plus"],
+        row["delivered_10_plus"],
+        row["owners"],
+        row["idle_owners"],
+        row["unknown_owners"],
         *(row[name] for name in others),
     )
 
@@ -192,7 +210,7 @@ def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Ce
 def report_of_summary(
     stream: bytes, group: bytes, summary: PendingSummary, *, shows_server: bool = False
 ) -> Report:
-    """Report what XPENDING replies about one group.
+    """Report the summary form of XPENDING for one group.
 
     Args:
         shows_server: True if the entries are those of the server at the snapshots.
@@ -233,9 +251,10 @@ def report_of_range(
     *,
     shows_server: bool = False,
 ) -> Report:
-    """Return the rows that XPENDING shows of one group, and the start of those that are not shown.
+    """Report the range form of XPENDING for one group.
 
-    `next_start` is None if no row is left, and if no row is shown (a count of 0).
+    `next_start` in the document is the start of the range of the entries that are not shown.  It is
+    None if all entries are shown, or if none is shown (a count of 0).
 
     Args:
         limit: the most entries to show, or None for all.
@@ -245,10 +264,10 @@ def report_of_range(
     number = entries.total - fetched.hidden
     last_id = _last_id(entries.rows, fetched.shown, number) if fetched.hidden and number else None
     next_start = None if last_id is None else f"({last_id}"
-    how = "" if next_start is None else f"; --start '{next_start}' shows the next"
+    hint = "" if next_start is None else f"; --start '{next_start}' shows the next"
     title = f"Pending in {visible(spell(stream))} / {visible(spell(group))}"
     about = {"stream": spell(stream), "consumer_group": spell(group)}
-    report = _of_entries(title, (), entries, fetched, how, about, shows_server=shows_server)
+    report = _entries_report(title, (), entries, fetched, hint, about, shows_server=shows_server)
     return replace(report, document={**report.document, "next_start": next_start})
 
 
@@ -266,12 +285,13 @@ def report_of_entries(
     title = f"Pending in {where}: {entries_text(entries.total)}"
     if entries.total:
         title += f" in {groups_text(entries.groups)}"
-    has_most = len(fetched.shown) >= MOST_ROWS
-    how = "use --count to show more"
-    if has_most:
-        how += f", with --output json, csv or jsonl (a table has at most {MOST_ROWS:,} rows)"
+    hint = "use --count to show more"
+    if len(fetched.shown) >= MOST_ROWS:
+        hint += f", with --output json, csv or jsonl (a table has at most {MOST_ROWS:,} rows)"
     about = {"entries": entries.total, "groups": entries.groups}
-    return _of_entries(title, GROUP, entries, fetched, f"; {how}", about, shows_server=shows_server)
+    return _entries_report(
+        title, GROUP, entries, fetched, f"; {hint}", about, shows_server=shows_server
+    )
 
 
 def _fetch_entries(entries: MatchingEntries, limit: int | None) -> FetchedRows:
@@ -279,12 +299,12 @@ def _fetch_entries(entries: MatchingEntries, limit: int | None) -> FetchedRows:
     return fetch_rows(entries.rows, entries.order, limit, entries.total, record)
 
 
-def _of_entries(
+def _entries_report(
     title: str,
     keys: Sequence[str],
     entries: MatchingEntries,
     fetched: FetchedRows,
-    how: str,
+    hint: str,
     about: Mapping[str, object],
     *,
     shows_server: bool,
@@ -293,12 +313,13 @@ def _of_entries(
 
     Args:
         keys: the columns of the table that name the group of an entry.
-        how: the text after the number of entries that are not shown.  It names the option for them.
+        hint: the text after the number of shown entries, if not all are shown.  It names the option
+            that shows more.
         about: the fields of the document that describe all entries.
     """
     columns, names = entry_columns(keys, has_payloads=entries.most_bytes is not None)
     number = entries.total - fetched.hidden
-    hidden = [f"{number:,} of {entries_text(entries.total)} shown{how}"] if fetched.hidden else []
+    hidden = [f"{number:,} of {entries_text(entries.total)} shown{hint}"] if fetched.hidden else []
     return Report(
         title=title + (_ON_SERVER if shows_server else ""),
         columns=columns,
@@ -343,8 +364,13 @@ def entry_columns(
 
 
 _ENTRY_NAMES = (
-    *(*GROUP, "id", "consumer", "idle_ms", "delivery_time_ms"),
-    *("delivery_time", "delivery_count"),
+    *GROUP,
+    "id",
+    "consumer",
+    "idle_ms",
+    "delivery_time_ms",
+    "delivery_time",
+    "delivery_count",
 )
 _PAYLOAD_NAMES = ("payload", "payload_bytes", "bytes_not_shown", "fields")
 
@@ -363,9 +389,9 @@ def _entry_cell(row: Record, name: str) -> Cell:
 
 
 def _fields_text(row: Record) -> str | None:
-    """Return `name=value  name=value` and the number of bytes that are not shown, or None.
+    """Return the fields as `name=value  name=value`, or None if there is no payload.
 
-    None means that there is no payload.
+    The number of bytes that are not shown follows, if there are any.
     """
     if row["fields"] is None:
         return None
@@ -385,7 +411,10 @@ def _cut_payloads(shown: Sequence[Record], most_bytes: int | None) -> Iterable[s
 
 
 def _last_id(rows: Relation, shown: Sequence[Record], number: int) -> str:
-    """Return the last of the first ids.  If entries are streamed, this takes another query."""
+    """Return the id of the last row in the report, which has the first `number` rows by id.
+
+    If the rows are streamed, this takes another query.
+    """
     if shown:
         return str(shown[-1]["id"])
     first = rows.order_by(*ID_ORDER).limit(number)
@@ -404,19 +433,19 @@ def _entry_record(row: dict[str, Any], most_bytes: int | None) -> Record:
 
 
 def _payload_record(row: Record, most_bytes: int) -> Record:
-    """Return the payload of an entry, its size, and its first bytes, spelled as names are."""
-    fields, rest = [], most_bytes
+    """Return the state and the size of a payload, and its first bytes, spelled like names."""
+    fields, bytes_left = [], most_bytes
     for field in row["fields"] or ():
-        if not rest:
+        if not bytes_left:
             break
-        name = bytes(field["name"])[:rest]
-        value = bytes(field["value"])[: rest - len(name)]
-        rest -= len(name) + len(value)
+        name = bytes(field["name"])[:bytes_left]
+        value = bytes(field["value"])[: bytes_left - len(name)]
+        bytes_left -= len(name) + len(value)
         fields.append([spell(name), spell(value)])
     size = row["payload_bytes"]
     return {
         "payload": row["payload"],
         "payload_bytes": size,
-        "bytes_not_shown": None if size is None else size - (most_bytes - rest),
+        "bytes_not_shown": None if size is None else size - (most_bytes - bytes_left),
         "fields": None if row["fields"] is None else fields,
     }

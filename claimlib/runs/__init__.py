@@ -1,8 +1,8 @@
 """Carry out runs: recover, begin, decide, apply, verify, finish.
 
-A run is atomic, because its decision is ONE commit to the journal.  All other steps follow from the
-rows of that commit.  They change nothing when they are repeated.  If a run ended after its
-decision, the next run finishes it.  If a run ended before its decision, it decided nothing.
+A run is atomic, because its decision is ONE commit to the journal.  All later steps follow from the
+rows of that commit, and a repeated step changes nothing.  If a run ended after its decision, the
+next run finishes it.  If a run ended before its decision, it decided nothing.
 """
 
 from claimlib.runs.journal import RunRow

@@ -1,6 +1,6 @@
 """Read the decision of a run from the journal.
 
-A decision has a `run` row, rows of other kinds, and the bounds of their ids.
+A decision is one `run` row and rows of other kinds, which one commit appends.
 """
 
 from __future__ import annotations
@@ -30,40 +30,52 @@ from claimlib.store.tables import Pins, Store
 APP_ID = "claimlib"
 # The start of the user metadata of a run's commits.  The number of the run follows.
 NOTE = "claimlib run"
-# The `lost` rows of a run have their own transaction id, because Delta would skip them otherwise.
+# The `lost` rows of a run have their own transaction id.  Under APP_ID Delta would skip them as a
+# repeat of the decision.
 LOST_APP_ID = "claimlib-lost"
 
 
-# Rows of `pending` that get a new state, and rows that are deleted.  Both change only while they
-# are as the decision found them.
+# The kinds for rows of `pending` that get a new state, and for rows that are deleted.  A row is
+# changed only if it still has the state that the decision found.
 UPDATING = (*UPDATED, Kind.PENDING_REPLACED)
 DELETING = (*REMOVED, Kind.PENDING_REMOVED)
 TOUCHING = (*UPDATING, *DELETING)
-# The kinds that a run's report counts.  Not counted are rows that state the decision, and rows that
-# follow from other rows.
+# The kinds that a run's report counts.  Rows of the other kinds have values of consumers, groups,
+# streams and cursors, or are counted elsewhere (`lost`, `retired`).
 COUNTED = tuple(
     kind
     for kind in Kind
     if kind
     not in {
-        *(Kind.RUN, Kind.LOST, Kind.CONSUMER, Kind.LASTID, Kind.RETIRED, Kind.GROUP, Kind.STREAM),
-        *(Kind.CONSUMER_BEFORE, Kind.CURSOR_BEFORE, Kind.GROUP_BEFORE),
-        *(Kind.CONSUMER_RESTORED, Kind.CURSOR_RESTORED, Kind.GROUP_RESTORED),
+        Kind.RUN,
+        Kind.LOST,
+        Kind.CONSUMER,
+        Kind.LASTID,
+        Kind.RETIRED,
+        Kind.GROUP,
+        Kind.STREAM,
+        Kind.CONSUMER_BEFORE,
+        Kind.CURSOR_BEFORE,
+        Kind.GROUP_BEFORE,
+        Kind.CONSUMER_RESTORED,
+        Kind.CURSOR_RESTORED,
+        Kind.GROUP_RESTORED,
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """State what was staged for a decision, and what the store holds after the decision is applied.
+    """Describe the rows that were staged for a decision, and the store after it is applied.
 
     Attributes:
         uuid: the value of `landing` in the staged rows of `pel_snapshots` and `entry_landing`.
         versions: the versions of these two tables, right after the last row was staged.
-        pending, entries: the staged rows.
-        small: the number of groups, consumers and streams that were read.  These are rows of the
-            journal.
-        pending_after, entries_after: the rows in the request's scope, after the run is applied.
+        pending, entries: the digests of the staged rows.
+        small: the numbers of groups, consumers and streams that were read, by table.  They are
+            stored as rows of the journal.
+        pending_after, entries_after: the digests of the store's rows in the scope of the request,
+            after the run is applied.
     """
 
     uuid: str
@@ -76,12 +88,12 @@ class Staged:
 
     @classmethod
     def of(cls, uuid: str, stated: Mapping[str, Any]) -> Staged:
-        """Return the staged rows that the `run` row of a decision states."""
+        """Return the description that the `run` row of a decision contains."""
         digests = {name: Digest(*stated[name]) for name in _DIGESTS}
         return cls(uuid, stated["versions"], small=stated["small"], **digests)
 
     def as_json(self) -> dict[str, object]:
-        """Return the JSON form in which the journal stores it."""
+        """Return the description as the journal stores it, without the uuid."""
         digests = {name: getattr(self, name).as_json() for name in _DIGESTS}
         return {"versions": dict(self.versions), "small": dict(self.small), **digests}
 
@@ -91,15 +103,18 @@ _DIGESTS = ("pending", "entries", "pending_after", "entries_after")
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Hold the ids of the process that a snapshot read, and of the history of its writes.
+    """Hold the ids of the server process that a snapshot read, and of its replication history.
 
-    For a cluster they are those of all masters (`live.batches.SourceOpened`).
+    For a cluster each attribute has the ids of all masters, separated by spaces
+    (`live.batches.SourceOpened`).
 
     Attributes:
         run_id: the id that a server generates when it starts.  None if unknown.
-        replication_id: the id of the history that the server continues.  None if unknown.
-        former_replication_id: the id of the history that it continued before, for example as a
-            replica.  None if it had none, or if it is unknown.  The journal does not store it.
+        replication_id: the id of the replication history that the server continues.  None if
+            unknown.
+        former_replication_id: the id of the history that the server continued before, for example
+            as a replica.  None if there was none, or if it is unknown.  The journal does not store
+            this id.
     """
 
     run_id: str | None = None
@@ -111,12 +126,12 @@ class ServerIdentity:
         return (self.run_id, self.replication_id, self.former_replication_id)
 
     def proof_of(self, earlier: ServerIdentity) -> ServerProof | None:
-        """Return the proof that this server is an earlier one, or None if there is no proof.
+        """Return the proof that this is the server of an earlier reading, or None without a proof.
 
-        In a cluster this must be proven for each master.
+        In a cluster each master must be proven.
         """
-        run_ids, replication_ids = map(_each, (earlier.run_id, earlier.replication_id))
-        nodes = list(zip_longest(*map(_each, self._ids)))
+        run_ids, replication_ids = map(_split_ids, (earlier.run_id, earlier.replication_id))
+        nodes = list(zip_longest(*map(_split_ids, self._ids)))
         if nodes and all(run_id in run_ids for run_id, _, _ in nodes):
             return ServerProof.RUN_ID
         are_proven = (
@@ -132,13 +147,15 @@ class ServerIdentity:
 
         Args:
             earlier: the ids of the last snapshot.
-            number: the number of masters that do not answer.  If `earlier` has another number of
-                masters that were not read, the masters that do not answer are unknown.  The
-                identity is then returned unchanged.
+            number: the number of masters that do not answer.  If `earlier` has a different number
+                of masters that were not read, it is unknown which masters do not answer.  Then the
+                identity is returned unchanged.
         """
-        nodes = list(zip(*map(_each, self._ids), strict=False))
+        nodes = list(zip(*map(_split_ids, self._ids), strict=False))
         known = {id_ for node in nodes for id_ in node}
-        earlier_nodes = zip(*map(_each, (earlier.run_id, earlier.replication_id)), strict=False)
+        earlier_nodes = zip(
+            *map(_split_ids, (earlier.run_id, earlier.replication_id)), strict=False
+        )
         missing = [(*node, _NO_ID) for node in earlier_nodes if known.isdisjoint(node)]
         if not nodes or len(missing) != number:
             return self
@@ -146,18 +163,19 @@ class ServerIdentity:
         return ServerIdentity(*map(" ".join, columns))
 
 
-_NO_ID = "-"  # of a master without a former replication id (`live.batches.SourceOpened`)
+# The former replication id of a master that has none (`live.batches.SourceOpened`).
+_NO_ID = "-"
 
 
-def _each(ids: str | None) -> list[str]:
+def _split_ids(ids: str | None) -> list[str]:
     """Return the ids of the masters of a cluster, or the id of a single server.  Empty if None."""
     return [] if ids is None else ids.split()
 
 
 class ServerProof(StrEnum):
-    """Name the proofs that a server is the one that was read before.
+    """Name the proofs that a server is the server of an earlier reading.
 
-    The counts of a run use these names.
+    The counts of a run have these names.
     """
 
     RUN_ID = "same_run_id"
@@ -168,11 +186,13 @@ class ServerProof(StrEnum):
 class RunRow:
     """Hold the `run` row of one decision.
 
-    It states which run decided, what the request was, and which versions the run read.
+    The row has the key and the request of the run, and the versions that the run read.
 
     Attributes:
-        has_previous: False if the decision has no earlier values of consumers, cursors and groups,
-            because an earlier version of claimlib made it.
+        attempt: a uuid that differs for each attempt to write a decision.
+        pins: the versions that the run read.
+        has_previous: False if an earlier version of claimlib wrote the decision.  Then the decision
+            does not have the earlier values of consumers, cursors and groups.
     """
 
     run_seq: int
@@ -202,7 +222,7 @@ class RunRow:
 
     @property
     def seen(self) -> Seen:
-        """Return the versions that the run was decided from."""
+        """Return the versions from which the run was decided."""
         return Seen(self.run_seq, self.pins.versions)
 
     @property
@@ -217,7 +237,7 @@ class RunRow:
 
     @classmethod
     def of(cls, row: Row | Mapping[str, Any]) -> RunRow:
-        """Return the run that a journal row of kind `run` states."""
+        """Return the run of a journal row of kind `run`."""
         inputs = json.loads(row["inputs"])
         return cls(
             run_seq=row["run_seq"],
@@ -237,7 +257,7 @@ class RunRow:
         )
 
     def values(self) -> dict[str, object]:
-        """Return the row as it is written."""
+        """Return the values that the journal stores, by column."""
         inputs = {
             "versions": dict(self.pins.versions),
             "table_ids": dict(self.pins.table_ids),
@@ -274,7 +294,7 @@ class Decided:
         journal: the journal rows of the run.  The rows of a small run are usually in the driver's
             memory.
         counts: the number of rows of each kind.
-        pending, entries: the id bounds of the rows of these tables that the run changes.
+        pending, entries: the bounds of the ids of the rows that the run changes in these tables.
     """
 
     row: RunRow
@@ -284,7 +304,7 @@ class Decided:
     entries: IdBounds
 
     def of(self, *kinds: Kind) -> int:
-        """Return the number of rows of some kinds."""
+        """Return the number of journal rows of some kinds."""
         return sum(self.counts.get(str(kind), 0) for kind in kinds)
 
     def rows(self, *kinds: Kind) -> Relation:
@@ -302,16 +322,16 @@ def run_in_note(note: str | None) -> int | None:
 
 
 def run_rows(store: Store, after_seq: int) -> list[RunRow]:
-    """Return the decisions later than `after_seq`, in order."""
+    """Return the `run` rows of the decisions after run `after_seq`, in order."""
     later = Condition("run_seq", after_seq, is_above=True)
     rows = find(store, "journal", _IS_DECISION, later)
     return sorted(map(RunRow.of, rows), key=lambda run: run.run_seq)
 
 
 def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
-    """Return the journal rows of one run and of some kinds.
+    """Return the journal rows of one run that have one of some kinds.
 
-    This is a plain scan, which file statistics prune.
+    Reading them scans the journal, except for files that statistics exclude.
     """
     return _of_run(store, run_seq).where(of_kinds(*kinds))
 
@@ -321,25 +341,25 @@ def _of_run(store: Store, run_seq: int) -> Relation:
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
-    """Return `find_decided` of a run that was decided.
+    """Return the decision of a run, which must exist.
 
     Raises:
-        VerificationError: the journal has no decision of this run, or two.
+        VerificationError: the journal has no `run` row of this run, or several.
     """
     decided = find_decided(store, run_seq)
     if decided is None:
-        raise _not_single(0, run_seq)
+        raise _number_error(0, run_seq)
     return decided
 
 
 def find_decided(store: Store, run_seq: int) -> Decided | None:
-    """Return the decision with a run number, or None if there is none.
+    """Return the decision of a run, or None if the journal has none.
 
-    One query brings all rows of a small run to the driver.  Of a large run it brings at most one
-    row per kind and bucket.
+    If the run is small, one query brings all its rows to the driver.  If it is large, the driver
+    gets at most one row per kind and bucket, besides the `run` row.
 
     Raises:
-        VerificationError: the journal has two decisions of this run.
+        VerificationError: the journal has several `run` rows of this run.
     """
     journal = _of_run(store, run_seq).reused()
     counted = journal.sql(
@@ -347,16 +367,16 @@ def find_decided(store: Store, run_seq: int) -> Decided | None:
         " FROM {this} AS this GROUP BY kind, bucket"
     )
     decisions, summed = journal.where(of_kinds(Kind.RUN)), counted.collect()
-    return _decided(_only(decisions.collect(), run_seq), journal, summed)
+    return _build_decided(_single_run_row(decisions.collect(), run_seq), journal, summed)
 
 
-def _only(decisions: Sequence[Mapping[str, Any]], run_seq: int) -> RunRow | None:
+def _single_run_row(decisions: Sequence[Mapping[str, Any]], run_seq: int) -> RunRow | None:
     if len(decisions) > 1:
-        raise _not_single(len(decisions), run_seq)
+        raise _number_error(len(decisions), run_seq)
     return RunRow.of(decisions[0]) if decisions else None
 
 
-def _not_single(number: int, run_seq: int) -> VerificationError:
+def _number_error(number: int, run_seq: int) -> VerificationError:
     return VerificationError(
         f"the table journal has {number} rows of kind run for run {run_seq}, but a run"
         " writes exactly one: was the table copied from another store, or were rows deleted?"
@@ -366,7 +386,7 @@ def _not_single(number: int, run_seq: int) -> VerificationError:
     )
 
 
-def _decided(
+def _build_decided(
     row: RunRow | None, journal: Relation, counted: Sequence[Mapping[str, Any]]
 ) -> Decided | None:
     """Build a decision from its journal rows, or return None if `row` is None.
@@ -377,8 +397,8 @@ def _decided(
     if row is None:
         return None
     counts: Counter[str] = Counter()
-    for of_kind in counted:
-        counts[of_kind["kind"]] += of_kind["n"]
+    for row_count in counted:
+        counts[row_count["kind"]] += row_count["n"]
     return Decided(
         row,
         journal,
@@ -389,6 +409,7 @@ def _decided(
 
 
 def _bounds(counted: Sequence[Mapping[str, Any]], kinds: Collection[Kind]) -> IdBounds:
+    """Return the smallest and the largest id_ms of the rows of some kinds, per bucket."""
     bounds: dict[int, tuple[int, int]] = {}
     for row in counted:
         if row["kind"] in kinds:

@@ -1,7 +1,7 @@
 """Find the runs of a store, and the rows of `runs` and `journal` that another writer removed.
 
-No run writes a removed row again.  Delta keeps the transaction version of a run, and skips a second
-append under it.
+No run writes a removed row again, because Delta keeps the transaction version of a run and skips a
+second append with it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class KnownRuns:
     """Hold the runs of a store at one moment.
 
     Attributes:
-        newest: the newest finished run, or None if none is finished.
+        newest: the newest finished run, or None if no run is finished.
         unfinished: the runs that are decided and not finished.
-        last_seq: the number of the last decided run, or 0 if none was decided.
+        last_seq: the number of the last decided run, or 0 if no run was decided.
         is_complete: True if `runs` has the row of each finished run.
     """
 
@@ -44,40 +44,42 @@ class KnownRuns:
 def load_known_runs(store: Store) -> KnownRuns:
     """Return the runs of a store as they are now.
 
-    A decision without its row of `runs` is unfinished, unless the history of `runs` shows that the
-    row was written.  The history is read only if there is such a decision.
+    A decision without a row in `runs` is unfinished, unless the history of `runs` shows that the
+    row was written and later removed.  The history is read only if there is such a decision.
     """
     newest, has_gap = newest_run(store)
     newest_seq = 0 if newest is None else newest.run_seq
     decided = unfinished = run_rows(store, newest_seq)
     if decided:
         written = {run_in_note(note) for note in store.logs.notes("runs")}
-        # Read after the history, so that a row that is written meanwhile does not count as removed.
+        # `runs` is read after its history, so a row that is written in between does not count as
+        # removed.
         removed = written - _recorded(store)
         unfinished = [row for row in decided if row.run_seq not in removed]
     last_seq = decided[-1].run_seq if decided else newest_seq
     return KnownRuns(newest, unfinished, last_seq, not has_gap and unfinished == decided)
 
 
-# The rows of an earlier version that a table lacks.  Spark has no set operations on maps (in
-# `runs`).
-_LACKED = {
-    # The rows that `maintain` deleted are not put back.
+# The end of a SELECT from an earlier version of a table: it keeps the rows that the table ({0})
+# lacks now.
+_ONLY_LACKING = {
+    # {kept} is a WHERE clause that excludes the rows that `maintain` deleted.
     "journal": "{kept} EXCEPT ALL SELECT * FROM {0}",
+    # Not EXCEPT, because Spark has no set operations on the maps of `runs`.
     "runs": " WHERE run_seq NOT IN (SELECT run_seq FROM {0})",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class MissingRows:
-    """Describe the rows of runs that a table had and that it lacks now.
+    """Describe the rows of runs that a table had earlier and lacks now.
 
     Attributes:
         table: `journal` or `runs`.
-        runs: the numbers of the runs.
-        example: the name of the first of them.
-        remedy: the statement that puts the rows back, or None if the table's history does not show
-            a version that has them.
+        runs: the numbers of these runs, ascending.
+        example: the number of the first of these runs, with its key if that is known.
+        remedy: the SQL statement that puts the rows back.  None if the table's history shows no
+            version that has the rows.
     """
 
     table: str
@@ -87,11 +89,11 @@ class MissingRows:
 
 
 def find_missing_rows(store: Store) -> list[MissingRows]:
-    """Return what `journal` and `runs` lack of what runs wrote there.
+    """Return the rows that runs wrote to `journal` and `runs`, and that these tables lack now.
 
-    A run is not found if neither these tables nor their histories name it.
+    If neither these tables nor their histories name a run, its missing rows are not found.
     """
-    # The histories are read first, so that rows that are written meanwhile do not count as missing.
+    # The histories are read first, so rows that are written in between do not count as missing.
     decided_at, recorded_at = (_versions_by_run(store, table) for table in ("journal", "runs"))
     decided = run_rows(store, 0)
     names = {row.run_seq: f"{row.run_seq} ({row.key})" for row in decided}
@@ -108,11 +110,12 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
         if not runs:
             continue
         version = max((versions[run_seq] for run_seq in runs & {*versions}), default=None)
-        # Versions before an upgrade of the store have fewer columns.
-        back = (
-            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}{_LACKED[table]}"
+        # BY NAME, because versions before an upgrade of the store have fewer columns.
+        insert = (
+            f"INSERT INTO {{0}} BY NAME SELECT * FROM {{0}} VERSION AS OF {version}"
+            f"{_ONLY_LACKING[table]}"
         )
-        remedy = None if version is None else back.format(store.identifier(table), kept=kept)
+        remedy = None if version is None else insert.format(store.identifier(table), kept=kept)
         example = names.get(min(runs), f"{min(runs)}")
         missing.append(MissingRows(table, sorted(runs), example, remedy))
     return missing
@@ -121,7 +124,7 @@ def find_missing_rows(store: Store) -> list[MissingRows]:
 def _deleted_through(store: Store, decided: Sequence[RunRow]) -> int:
     """Return the last run whose journal rows `maintain` has deleted, or 0.
 
-    Either table may lack the row of the run of `maintain`.
+    `runs` and `journal` are both read, because either may lack the row of the run of `maintain`.
     """
     deleted = deleted_history(store)
     recorded = 0 if deleted is None else deleted.through
@@ -134,7 +137,10 @@ def _recorded(store: Store) -> set[int]:
 
 
 def _versions_by_run(store: Store, table: str) -> dict[int, int]:
-    """Return the newest version of a table that each run wrote, as far as its history goes."""
+    """Return the newest version of a table that each run wrote, by the number of the run.
+
+    Runs from before the table's oldest known version are missing.
+    """
     commits = reversed(store.logs.history(table))
     versions = {run_in_note(commit["userMetadata"]): commit["version"] for commit in commits}
     return {run_seq: version for run_seq, version in versions.items() if run_seq is not None}
@@ -147,9 +153,13 @@ def check_no_missing_rows(store: Store) -> None:
 
 
 def missing_rows_error(store: Store, table: str, run_seq: int, name: str) -> MissingRowsError:
-    """Build the error of a run whose rows a table lacks though it had them."""
-    of_table = (missing for missing in find_missing_rows(store) if missing.table == table)
-    return _error_of(store, next(of_table, MissingRows(table, [run_seq], name, None)))
+    """Build the error of a run whose rows were removed from a table.
+
+    Args:
+        name: the number of the run, with its key if that is known.
+    """
+    in_table = (missing for missing in find_missing_rows(store) if missing.table == table)
+    return _error_of(store, next(in_table, MissingRows(table, [run_seq], name, None)))
 
 
 def _error_of(store: Store, missing: MissingRows) -> MissingRowsError:

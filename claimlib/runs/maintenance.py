@@ -1,8 +1,8 @@
-"""Maintain the tables of a store, and find which part of the journal was deleted.
+"""Maintain the tables of a store, and find the part of the journal that was deleted.
 
-Compaction, checkpoints and the deletion of old files change no row.  So each step can be repeated.
-Only rows that the decision names are deleted.  It names the last run whose journal rows are
-deleted, and the readings whose staged rows are deleted.
+Compaction, checkpoints and the deletion of old files change no row, so these steps can be repeated.
+A run deletes only the rows that its decision names: the journal rows up to a run, and the staged
+rows of some readings.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _NOTE = "claimlib maintenance"
 
 
 def count_of(table: str, name: str) -> str:
-    """Return the name under which a run counts something of one table."""
+    """Return the name of a run's count that is about one table, such as `pending.files_before`."""
     return f"{table}.{name}"
 
 
 def sizes(store: Store, *names: str) -> dict[str, int]:
-    """Return the number of files of each table, and their bytes, as counts.  Zeros are omitted.
+    """Return the numbers of files and of bytes of each table, by `count_of`.  Zeros are omitted.
 
     Args:
-        names: the name of the count of files, and the name of the count of bytes.
+        names: two names, for the number of files and for the number of bytes.
     """
     counts: dict[str, int] = {}
     for table in TABLES:
         files = store.writer.files(table)
         numbers = (len(files), sum(file.size_bytes for file in files))
-        of_table = zip(names, numbers, strict=True)
-        counts |= {count_of(table, name): number for name, number in of_table if number}
+        named = zip(names, numbers, strict=True)
+        counts |= {count_of(table, name): number for name, number in named if number}
     return counts
 
 
@@ -59,12 +59,12 @@ def tidy(
 ) -> dict[str, int]:
     """Compact the tables, and delete old files.
 
-    No row changes.  So this is done before the decision: a failure leaves no run that the next
-    command must finish.
+    This is done before the decision, because it changes no row.  So if it fails, there is no
+    unfinished run that the next command must finish.
 
     Args:
-        vacuum: delete old files.
-        tell: called with a detail as each step begins.
+        vacuum: True if old files are deleted.
+        tell: called with a text for the user as each step begins.
 
     Returns: the counts of files and bytes.
     """
@@ -86,7 +86,7 @@ def apply(store: Store, row: RunRow, decided: Decided, tell: Callable[[str], Non
     """Delete the rows that the decision names.  A repeat deletes no other rows.
 
     Args:
-        tell: called with a detail as each step begins.
+        tell: called with a text for the user as each step begins.
     """
     note = f"{_NOTE} {row.run_seq}"
     through = row.counts.get(THROUGH, 0)
@@ -97,10 +97,12 @@ def apply(store: Store, row: RunRow, decided: Decided, tell: Callable[[str], Non
             Condition("kind", str(Kind.RUN), is_negated=True),
         )
         retried(partial(store.writer.delete, "journal", *old, note=note))
-    expired = {of["landing"] for of in decided.rows(Kind.EXPIRED).select("landing").collect()}
+    expired = {
+        reading["landing"] for reading in decided.rows(Kind.EXPIRED).select("landing").collect()
+    }
     for table in STAGED if expired else ():
         staged = store.relation(table).distinct("landing").collect()
-        landings = sorted(expired.intersection(of["landing"] for of in staged))
+        landings = sorted(expired.intersection(reading["landing"] for reading in staged))
         if landings:
             tell(f"deleting rows of {table}")
         for first in range(0, len(landings), _READINGS_PER_COMMIT):
@@ -121,11 +123,12 @@ def _compact(store: Store, table: str, note: str) -> int:
     """
     if not to_compact(table, store.writer.files(table)):
         return 0
-    # Spark refuses to read a version that is neither the newest nor within the retention.
+    # The rows are counted before the compaction.  Afterwards Spark may refuse to read this version,
+    # because it is neither the newest nor within the retention.
     before = store.version(table)
     rows = store.relation(table, before).count()
     replaced: int = retried(partial(store.writer.compact, table, note))
-    # If another writer has committed meanwhile, it may have changed the number of rows.
+    # If another writer has committed in between, it may have changed the number of rows.
     if replaced and store.version(table) == before + 1:
         rows_after = store.relation(table, before + 1).count()
         if rows_after != rows:
@@ -166,29 +169,29 @@ class DeletedHistory:
 
 
 def first_complete_run(deleted: DeletedHistory | None) -> int:
-    """Return the first run whose journal rows all exist.
+    """Return the number of the first run whose journal rows all exist.
 
     Args:
-        deleted: `deleted_history`.
+        deleted: the result of `deleted_history`.
     """
     return 1 if deleted is None else deleted.through + 1
 
 
 def deleted_history(store: Store) -> DeletedHistory | None:
-    """Return which part of the journal was deleted, or None if all rows exist."""
+    """Return the part of the journal that was deleted, or None if all rows exist."""
     names = ("run_seq", "run_id", "counts")
     rows = find(store, "runs", Condition("command", COMMAND), columns=(*names, "command"))
     deleted = [_deleted_by(row["run_seq"], row["run_id"], row["counts"]) for row in rows]
     newest, _ = newest_run(store)
-    # A run of `maintain` that is not finished may have deleted rows already.
+    # An unfinished run of `maintain` may already have deleted rows.
     decided = run_rows(store, 0 if newest is None else newest.run_seq)
     deleted += [
         _deleted_by(row.run_seq, row.run_id, row.counts)
         for row in decided
         if row.command == COMMAND
     ]
-    known = [part for part in deleted if part.through]
-    return max(known, key=lambda part: part.through, default=None)
+    not_empty = [part for part in deleted if part.through]
+    return max(not_empty, key=lambda part: part.through, default=None)
 
 
 def _deleted_by(run_seq: int, run_id: str, counts: Mapping[str, int]) -> DeletedHistory:
@@ -196,7 +199,7 @@ def _deleted_by(run_seq: int, run_id: str, counts: Mapping[str, int]) -> Deleted
 
 
 def deleted_of(store: Store, run_seq: int) -> DeletedHistory | None:
-    """Return which part of the journal was deleted if it contains a run, else None."""
+    """Return the deleted part of the journal if it contains the rows of a run, or else None."""
     deleted = deleted_history(store)
     return deleted if deleted is not None and run_seq <= deleted.through else None
 
@@ -205,7 +208,7 @@ def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
     """Raise RequestError if the journal rows of a run were deleted.
 
     Args:
-        what: what cannot be done with the run, as in `be undone`.
+        what: the action that is not possible, as in `be undone`.
     """
     deleted = deleted_of(store, run_seq)
     if deleted is not None:

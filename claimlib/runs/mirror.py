@@ -1,14 +1,17 @@
 """Apply the decision of a snapshot or an import, so that the store equals its source.
 
-Only the differences are written.  The decision names its staged rows in `pel_snapshots` and
-`entry_landing`.  New rows come from there.  The journal has one row for each row that is replaced,
-filled or removed.  Such a row changes only while it is as the decision found it.
+Only the differences are written:
 
-So rows that another writer appended after the decision stay.  Rows that another writer changed
-since the decision are lost to this run.  They are counted and named.
+- New rows are copied from `pel_snapshots` and `entry_landing`.  The decision has the uuid of its
+  staged rows there, which are called its landing.
+- Rows that are replaced, filled or removed have one row each in the journal.  Such a row changes
+  only if it still has the state that the decision found.
 
-Before the run is applied, the staged rows are compared with the digests of the decision.  After it
-is applied, the store is compared with the digests of the decision.
+So rows that another writer appended after the decision stay.  A row that another writer changed
+after the decision stays, too.  The run counts and lists it as lost.
+
+Before the run is applied, the staged rows are compared with the digests of the decision.
+Afterwards the store is compared with them.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from claimlib.store.tables import Store
 from claimlib.store.threads import concurrently
 from claimlib.terminal import number_of
 
-# The columns of small tables that a snapshot or an import states, each with its journal column.
+# The columns of small tables that a snapshot or an import sets, each with its journal column.
 SMALL_TABLES: Mapping[str, Mapping[str, str]] = {
     "groups": {
         "last_delivered_ms": "last_delivered_ms",
@@ -71,25 +74,26 @@ NEW = {"pending": "pending_new", "entries": "entries_new"}
 
 
 def scope_of(row: RunRow) -> Scope:
-    """Return the scope that was requested."""
+    """Return the scope that a run's request has."""
     request = json.loads(row.request)
     return Scope(request["stream_glob"], request["group_glob"])
 
 
 def in_bucket(store: Store, rows: Relation, scope: Scope) -> Relation:
-    """Return the rows of a table with buckets that are in the bucket of a scope.
+    """Return the rows in the bucket of a scope's stream, or all rows if it has several streams.
 
-    Return all rows if the scope does not name one stream.
+    Args:
+        rows: rows of a table that has buckets.
     """
     bounds = _bounds(store, scope)
     return rows if bounds is None else rows.within(bounds)
 
 
 def without_streams(rows: Relation, left: Relation | None) -> Relation:
-    """Return rows without those of the streams that a run left as they were.
+    """Return the rows that are not of the streams that a run left unchanged.
 
     Args:
-        left: journal rows with these streams.  None if there are none.
+        left: journal rows with these streams.  None if there are no such streams.
     """
     return rows if left is None else rows.lacking(left, "t.stream = s.stream")
 
@@ -110,7 +114,7 @@ def staged_pending(store: Store, uuid: str) -> Relation:
 def staged_entries(store: Store, uuid: str) -> Relation:
     """Return the staged entries of a landing.
 
-    There are none after its run is finished.
+    They are deleted after the run of the landing is finished.
     """
     return store.relation("entry_landing").where(f"landing = {quote_text(uuid)}")
 
@@ -126,9 +130,12 @@ def digests_of(store: Store, uuid: str) -> tuple[Digest, Digest]:
 def _digests(
     pending: Relation, entries: Relation, *, is_counted: str
 ) -> tuple[tuple[Digest, int], Digest]:
-    """Return the digests of pending rows and of entries, by one query.
+    """Return the digests of pending rows and of entries, and a number of pending rows.
 
-    The first digest comes with the number of pending rows that meet a SQL condition.
+    This takes one query.
+
+    Args:
+        is_counted: the SQL condition of the pending rows that are counted.
     """
     both = digest("pending", pending, f"count_if({is_counted}) AS n").sql(
         "SELECT 'pending' AS of, digest, n FROM {this} AS this"
@@ -141,10 +148,10 @@ def _digests(
 
 
 def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
-    """Raise VerificationError if the staged rows differ from those that the decision used.
+    """Check that the staged rows are those from which the run was decided.
 
     Raises:
-        VerificationError: the message names the tables that differ, and how to continue.
+        VerificationError: rows differ.  The message has the tables, and the commands to continue.
     """
     pending, entries = digests_of(store, staged.uuid)
     small = {table: decided.of(kind) for table, kind in READ_KINDS.items()}
@@ -154,20 +161,20 @@ def check_landing(store: Store, row: RunRow, staged: Staged, decided: Decided) -
     wrong = [table for table in expected if actual[table] != expected[table]]
     if not wrong:
         return
-    said = ", ".join(
-        f"{table}: {_rows(actual[table])} of {number_of(_rows(expected[table]), 'row')}"
+    differences = ", ".join(
+        f"{table}: {_row_count(actual[table])} of {number_of(_row_count(expected[table]), 'row')}"
         for table in wrong
     )
     raise VerificationError(
         f"run {row.run_seq} ({row.key}) cannot be finished: rows that it had read were deleted or"
-        f" changed before they were applied (found {said}). To continue without it, run:"
+        f" changed before they were applied (found {differences}). To continue without it, run:"
         f" {claims.abandon_command(store, row)}, and then the next {row.command}",
         run=row.key,
         tables=wrong,
     )
 
 
-def _rows(stated: Digest | int) -> int:
+def _row_count(stated: Digest | int) -> int:
     return stated.rows if isinstance(stated, Digest) else stated
 
 
@@ -180,20 +187,20 @@ def discard_landing(store: Store, uuid: str) -> None:
 def sweep_landing(store: Store, row: RunRow) -> None:
     """Delete the entries that were staged for this run and for earlier finished runs.
 
-    The staged pending entries stay as history.  If another process writes to the table now, the
-    next run deletes the entries.
+    The staged pending entries stay as history.  If the deletion conflicts with another process, it
+    is left to the next run.
     """
     staged = store.relation("entry_landing").distinct("landing").collect()
-    swept = _landings_done(store, row, {of_landing["landing"] for of_landing in staged})
-    with suppress(CommitConflictError):  # the run itself is finished
+    swept = _landings_done(store, row, {entry["landing"] for entry in staged})
+    with suppress(CommitConflictError):  # not an error, because the run itself is finished
         for uuid in sorted(swept):
             _delete_landing(store, "entry_landing", uuid)
 
 
 def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
-    """Return the landings of this run and of earlier finished runs.
+    """Return which of some landings are of this run or of earlier runs, which are all finished.
 
-    Usually the run's own landing is the only one, and the journal is not read.
+    The journal is read only if there is another landing than the run's own.
     """
     own = set() if row.staged is None else {row.staged.uuid}
     if landings <= own:
@@ -201,7 +208,7 @@ def _landings_done(store: Store, row: RunRow, landings: set[str]) -> set[str]:
     listed = ", ".join(map(quote_text, sorted(landings)))
     is_done = f"kind = '{Kind.RUN}' AND run_seq <= {row.run_seq:d}L AND landing IN ({listed})"
     decided = store.relation("journal").where(is_done).distinct("landing")
-    return {of_landing["landing"] for of_landing in decided.collect()}
+    return {run_row["landing"] for run_row in decided.collect()}
 
 
 def _delete_landing(store: Store, table: str, uuid: str) -> None:
@@ -221,9 +228,10 @@ def apply(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
         ]
     )
     if not _is_pinned_entries(store, row):
-        # If the table was lost and created again since, the staged rows prove nothing.  No reader
-        # has used the proofs until now, because the run is not finished.
-        _take_proofs_back(store, row)
+        # `entries` was replaced since the decision, so it may lack entries that the store had.
+        # `_small` has just written completeness ranges, which are wrong for this table.  No reader
+        # has used them yet, because the run is not finished.
+        _invalidate_ranges(store, row)
 
 
 def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
@@ -235,7 +243,7 @@ def _pending(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> None:
     """Write the entries of the streams that were read.
 
-    A stored payload stays if only the id of the entry was read.
+    If only the id of an entry was read, its stored payload stays.
     """
     read = staged_entries(store, staged.uuid)
     has_changes = bool(decided.of(Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED))
@@ -260,7 +268,7 @@ def _entries(store: Store, row: RunRow, staged: Staged, decided: Decided) -> Non
 def _changed_entries(read: Relation, decided: Decided) -> Relation:
     """Return one row per entry that is filled or removed.
 
-    Each has the hash of the payload that the decision found.
+    `from_payload` is the hash of the payload that the decision found, or null without a payload.
     """
     key = ", ".join(TABLES["entries"].key)
     return read.sql(
@@ -280,15 +288,16 @@ _HAS_PAYLOAD = "(CASE WHEN t.fields IS NOT NULL THEN xxhash64(t.fields) END) <=>
 
 
 def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
+    """Write the rows of a small table that were read, and remove rows as decided."""
     columns, key = SMALL_TABLES[table], TABLES[table].key
     new = decided.rows(READ_KINDS[table]).select(
-        *key, *(f"{said} AS {name}" for name, said in columns.items())
+        *key, *(f"{source} AS {name}" for name, source in columns.items())
     )
-    same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
-    rows, is_due, is_removed = new, f"NOT ({same})", "false"
+    is_same = " AND ".join(f"t.{name} <=> s.{name}" for name in columns)
+    rows, is_due, is_removed = new, f"NOT ({is_same})", "false"
     if decided.of(REMOVED_KINDS[table]):
         removed = decided.rows(REMOVED_KINDS[table]).select(
-            *key, *(f"{said} AS {name}" for name, said in columns.items()), "true AS is_removed"
+            *key, *(f"{source} AS {name}" for name, source in columns.items()), "true AS is_removed"
         )
         names = ", ".join((*key, *columns))
         # A key may occur twice among the removed rows.
@@ -297,7 +306,8 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
             f" UNION ALL SELECT {names}, false FROM {{new}} AS new",
             new=new,
         )
-        is_due, is_removed = f"s.is_removed = ({same})", "s.is_removed"
+        # A row is removed only if it is as the decision found it, and written only if it differs.
+        is_due, is_removed = f"s.is_removed = ({is_same})", "s.is_removed"
     changes = Changes(
         table,
         row.run_seq,
@@ -313,28 +323,30 @@ def _small(store: Store, row: RunRow, table: str, decided: Decided) -> None:
 
 
 def _is_pinned_entries(store: Store, row: RunRow) -> bool:
-    """Return True if `entries` is the table that the run was decided from.
+    """Return True if `entries` is the table from which the run was decided.
 
-    The id of the table is not sufficient, because a table has the same id if the same statement
-    creates it again.
+    Its id is not sufficient, because a table that the same statement creates again has the same
+    id.  So `init` must not have accepted replaced tables since the decision either.
     """
     return row.pins.is_same_table("entries", store) and row.run_seq > accepted_now(store).after
 
 
 def withdraw(store: Store, row: RunRow) -> None:
-    """Make a store safe after a run was abandoned, which may be half applied.
+    """Make a store safe after an abandoned run, which may be half applied.
 
-    A row of `pending` may exist although its entry does not exist yet.  So the completeness ranges
-    of all streams of the run are invalidated.  Until the next snapshot or import proves a range, no
-    run treats an entry of these streams as deleted.  If a driver of the abandoned run resumes late,
-    its appends are skipped.
+    A row of `pending` may exist although its entry was not written.  So the completeness ranges of
+    all streams of the run are invalidated.  Until the next snapshot or import proves a range, no
+    run treats an entry of these streams as deleted.
+
+    The run also appends no rows to each table under its token.  So if its process resumes late,
+    Delta skips the appends of that process.
     """
     for table in TABLES_WRITTEN:
         append_once(store, table, store.relation(table).where("false"), row)
-    _take_proofs_back(store, row)
+    _invalidate_ranges(store, row)
 
 
-def _take_proofs_back(store: Store, row: RunRow) -> None:
+def _invalidate_ranges(store: Store, row: RunRow) -> None:
     """Invalidate the completeness ranges of the streams of a run."""
     is_due = f"run_seq <= {row.run_seq:d}L AND {glob_sql('stream', scope_of(row).stream_glob)}"
     values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
@@ -349,10 +361,12 @@ def verify(
 ) -> tuple[claims.Outcome, dict[str, int]]:
     """Compare the store with the decision.
 
-    Return the result for entries, and the counts of rows that were read, written, missing or extra.
+    Return the outcome for pending entries, and the counts of rows that were read, written, missing
+    or extra.
 
     Raises:
-        VerificationError: a difference that no commit of another writer explains.
+        VerificationError: the store differs from the decision, and no commit of another writer can
+            explain the difference.
     """
     pending, entries = _in_scope(store, row, decided)
     (of_pending, written), of_entries = _digests(
@@ -376,11 +390,11 @@ def verify(
         counted = rows.sql(
             "SELECT difference, count(*) AS n FROM {this} AS this GROUP BY difference"
         )
-        remaining = {of["difference"]: of["n"] for of in counted.collect()}
-        if remaining and not _others_wrote(store, row, table):
-            _refuse(store, row, table, rows)
+        numbers = {number["difference"]: number["n"] for number in counted.collect()}
+        if numbers and not _others_wrote(store, row, table):
+            _raise_difference(store, row, table, rows)
         for name in ("missing", "extra"):
-            counts[f"{table}_{name}"] = remaining.get(name, 0)
+            counts[f"{table}_{name}"] = numbers.get(name, 0)
     return outcome, counts
 
 
@@ -411,10 +425,10 @@ def entries_in_scope(entries: Relation, streams: Relation, scope: Scope) -> Rela
 
 
 def _differing(staged: Relation, stored: Relation, table: str) -> Relation:
-    """Return the keys that only one side has, and those whose rows differ.
+    """Return the keys of rows in which the staged rows and the store differ.
 
-    `difference` is `missing` if the store lacks the row or has another one, and `extra` if only the
-    store has it.
+    `difference` is `missing` if the store lacks the staged row or has other content for its key.
+    It is `extra` if only the store has the key.
     """
     key = TABLES[table].key
     extra = lacking(table, stored.select(*key), staged)
@@ -436,18 +450,18 @@ def _has_content(table: str) -> str:
 def _others_wrote(store: Store, row: RunRow, table: str) -> bool:
     """Return True if a commit of another writer may explain a difference.
 
-    This is also so if the history no longer has all commits.
+    The result is also True if the table's history no longer has all commits since the decision.
     """
-    commits, all_known = claims.commits_since(store, row, table)
+    commits, is_complete = claims.commits_since(store, row, table)
     others = (
         commit
         for commit in commits
         if not claims.is_own(commit, row) and not claims.is_housekeeping(commit)
     )
-    return not all_known or any(others)
+    return not is_complete or any(others)
 
 
-def _refuse(store: Store, row: RunRow, table: str, rows: Relation) -> None:
+def _raise_difference(store: Store, row: RunRow, table: str, rows: Relation) -> None:
     first = rows.select("*", f"{id_text_sql()} AS id").order_by(*TABLES[table].key).first()
     example = "" if first is None else f"; the first is {first['stream']} {first['id']}"
     raise VerificationError(

@@ -1,10 +1,10 @@
 """Carry out a run from its key to its report: recover, begin, decide, and then `rollforward`.
 
-`run_seq` is a compare-and-set token.  First it is read, then all runs up to it are recovered, then
-the tables are pinned.  If another process has used the token, Delta refuses or skips the append to
-the journal.  Delta does not report a skipped append, so the run reads its own row back.  If the row
-has the uuid of another attempt, that attempt has won.  Then this run rolls the other one forward,
-and begins again.
+`run_seq` is a compare-and-set token.  First the last run_seq is read, then all runs up to it are
+recovered, and then the tables are pinned.  If another process has used the next run_seq meanwhile,
+Delta refuses or skips this run's append to the journal.  Delta does not report a skipped append, so
+the run reads the `run` row of its run_seq back.  If that row has the uuid of another attempt, the
+other attempt has won.  Then this run finishes the other one, and begins again.
 """
 
 from __future__ import annotations
@@ -70,36 +70,38 @@ from claimlib.store.tables import Pins, Store
 
 MAX_LOSSES = 5
 DRY_RUN = "dry run"
-"""Begin the detail of a phase of a dry run, which writes nothing."""
+"""Begin the details of the phases of a dry run, which writes nothing."""
 NOTHING_DECIDED = "nothing was decided, so the store is unchanged"
 """State that no decision was written."""
 CLAIMS_SENT = (
     "the server may have some of the claims: the same command recognizes them, and continues"
 )
-"""State what the server has if a writeback ended while it sent claims."""
+"""Say that the server may have some claims, because a writeback ended while it sent them."""
 INPUTS = ("pending", "entries", "groups", "consumers", "streams", "cursors", "runs")
-"""List the tables that a run pins.  Decisions read them."""
+"""List the tables that a run pins, because its decision reads them."""
 
 
 _ONLY_COUNTS = "; its journal rows were deleted, so only its counts are shown"
 
 
-def _unheard(detail: str) -> None:
+def _ignore_detail(detail: str) -> None:
     del detail
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Hold what a decide function may use: the run's number and the pinned versions.
+    """Hold the values from which a run is decided.
 
     Attributes:
+        run_seq: the number of the run.
+        pins: the versions of the tables that the decision reads.
         tell_detail: shows the user the size of the decision, or its current step.
     """
 
     store: Store
     run_seq: int
     pins: Pins
-    tell_detail: Callable[[str], None] = _unheard
+    tell_detail: Callable[[str], None] = _ignore_detail
 
     def relation(self, table: str) -> Relation:
         """Return a table at its pinned version."""
@@ -111,12 +113,12 @@ class Decision:
     """Hold the result of a decide function: journal rows without run_seq, and values for `run`.
 
     Attributes:
-        rows: any columns of the journal.  Missing columns are None.
-        staged: what was staged for this decision.  None means nothing.
-        source: the source that was read.  None means none.
-        server: the server process that was read.  Its ids are None if there was none, or if they
-            are unknown.
-        counts: counts for the run's report that only the deciding process knows.
+        rows: rows with some of the journal's columns.  The other columns become null.
+        staged: the rows that were staged for this decision.  None if no rows were staged.
+        source: the source that was read.  None if no source was read.
+        server: the server process that was read.  Its ids are None if no server was read, or if
+            they are unknown.
+        counts: the counts of the run that the rows do not show.
     """
 
     rows: Relation
@@ -142,25 +144,26 @@ def run(
     """Run one command on a store, once.
 
     Args:
-        command: with `run_id` the key of the run.
+        command: the name of the command.  It and `run_id` form the key of the run.
         request: the request, as JSON values.  It is stored with the run.
-        decide: called with pinned versions, returns the journal rows.  It may be called again.
-        run_id: the caller's name for this run.  None means that one is generated.
-        now_ms: the time that the caller gave, if any.  It is a part of the request.
+        decide: the function that decides the run from pinned versions.  It may be called again.
+        run_id: the caller's name for this run.  If it is None, a name is generated.
+        now_ms: the time that the caller gave, or None.  It is a part of the request.
         progress: called as each phase begins, with a detail to show, and again with each new
             detail.
 
-    Returns: the run's row of `runs`.  If the key was used before, it is the row of the earlier
-    call.
+    Returns: the run's row of `runs`.  If the key was used before for the same request, it is the
+    row of the earlier call.
 
     Raises:
-        RequestError: `run_id` is empty.
-        RunKeyConflictError: the key was used before, for another request.
+        RequestError: `run_id` is empty, or is not UTF-8.
+        RunKeyConflictError: the key was used before for another request.
         RunAbandonedError: the run with this key was abandoned.
         StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
-        LostRaceError: other runs were decided first again and again.
+        LostRaceError: this run was decided too late several times, because other runs were first.
+        MissingRowsError: another writer has removed rows of earlier runs from `journal` or `runs`.
         ConfigError: Spark may read less than the tables contain.
-        StorageError: this user may not write to the store's folder.
+        StorageError: this user has no permission to write to the store's folder.
         SchemaError: a table that runs change is append-only, or was replaced (see `_pins`).
     """
     check_session(store)
@@ -171,7 +174,10 @@ def run(
     text = _request_text({**request, "now_ms": now_ms})
     with store.lock.held_for(":".join(key), partial(tell, Phase.LOCK)):
         return _run(
-            *(store, key, text, now_ms),
+            store,
+            key,
+            text,
+            now_ms,
             decide=decide,
             tell=tell,
             may_be_repeat=run_id is not None,
@@ -192,7 +198,7 @@ def _run(
 
     Args:
         text: the request in JSON.
-        may_be_repeat: False if the key was generated, so no other run can have used it.
+        may_be_repeat: False if the key was generated, so no earlier run can have used it.
     """
     lost_to, recovered = "", set[int]()
     for _ in range(MAX_LOSSES):
@@ -202,27 +208,32 @@ def _run(
         if finished is not None:
             _check_same_request(finished, text)
             _check_not_abandoned(finished)
-            if finished.run_seq in recovered:  # an earlier call decided it
+            if finished.run_seq in recovered:
+                # An earlier call has decided the run, and this call has finished it.
                 return finished
-            lacks = "" if deleted_of(store, finished.run_seq) is None else _ONLY_COUNTS
+            limitation = "" if deleted_of(store, finished.run_seq) is None else _ONLY_COUNTS
             tell(
-                Phase.FINISH, f"run {finished.run_seq} was already done: nothing is changed{lacks}"
+                Phase.FINISH,
+                f"run {finished.run_seq} was already done: nothing is changed{limitation}",
             )
             return replace(finished, is_repeat=True)
         clock, began_ms = Clock(tell), wall_ms()
         clock.enter(Phase.BEGIN, "")
         run_seq = known.last_seq + 1
-        name = f"run {run_seq}"
-        begun = Begun(store, run_seq, _pins(store, INPUTS, known), _detail_told(tell, name))
-        clock.enter(Phase.DECIDE, name)
+        run_name = f"run {run_seq}"
+        begun = Begun(
+            store, run_seq, _pins(store, INPUTS, known), _tell_of_decision(tell, run_name)
+        )
+        clock.enter(Phase.DECIDE, run_name)
         try:
             decision = decide(begun)
         except VersionExpiredError as error:
-            # No writer had changed a table for longer than versions are kept, and now one did.
+            # The pinned version was older than the retention, and was readable only as the newest
+            # version.  Another writer has just committed a newer one.
             lost_to = f"a writer of {error.table}"
             continue
         except ForeignRunSeqError:
-            # The numbers may be those of runs whose decision is missing.
+            # The unknown run numbers may be those of runs whose decisions were removed.
             check_no_missing_rows(store)
             raise
         row = replace(_run_row(begun, key, text, now_ms, decision), began_ms=began_ms)
@@ -259,22 +270,22 @@ def unfinished_error(run: RunRow) -> UnfinishedRunError:
 def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
     """Return the versions of some tables at one moment, and the runs that were unfinished then.
 
-    Unfinished runs are found first, and the tables are pinned afterwards.  A run that is decided in
-    between may be half applied in the pinned versions.  So this is repeated until the tables `runs`
-    and `journal` have not changed meanwhile.
+    The unfinished runs are found first, and then the tables are pinned.  A run that is decided in
+    between may be half applied in the pinned versions.  So both steps are repeated until `runs` and
+    `journal` did not change during them.
 
     Raises:
-        LostRaceError: runs were decided meanwhile, again and again.
+        LostRaceError: `runs` or `journal` changed during each attempt.
         ConfigError: Spark may read less than the tables contain.
         SchemaError: see `_pins`.
     """
     if tables:
         check_session(store)
-    before = _said_at(store)
+    before = _versions_of_runs(store)
     for _ in range(MAX_LOSSES):
         known = load_known_runs(store)
         pins = _pins(store, tables, known)
-        after = _said_at(store)
+        after = _versions_of_runs(store)
         if after == before:
             return Begun(store, known.last_seq + 1, pins), known.unfinished
         before = after
@@ -285,10 +296,10 @@ def pinned(store: Store, tables: Collection[str]) -> tuple[Begun, list[RunRow]]:
     )
 
 
-def _said_at(store: Store) -> list[int]:
+def _versions_of_runs(store: Store) -> list[int]:
     """Return the versions of the tables that `load_known_runs` reads.
 
-    Usually this costs less than to read the tables again.
+    Usually this is faster than reading the tables again.
     """
     return [store.version(table) for table in ("runs", "journal")]
 
@@ -297,7 +308,7 @@ def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
     """Pin tables, and check that none of them was replaced.
 
     Raises:
-        SchemaError: one of them was replaced.
+        SchemaError: a table was replaced.
     """
     pins = store.pin(tables)
     check_not_gone_back(store, pins.versions, known.seen)
@@ -316,24 +327,26 @@ def begin_dry_run(store: Store, progress: Progress | None) -> Begun:
     begun, unfinished = pinned(store, INPUTS)
     if unfinished:
         raise unfinished_error(unfinished[0])
-    return replace(begun, tell_detail=_detail_told(tell, DRY_RUN))
+    return replace(begun, tell_detail=_tell_of_decision(tell, DRY_RUN))
 
 
-def _detail_told(tell: Progress, run_name: str) -> Callable[[str], None]:
+def _tell_of_decision(tell: Progress, run_name: str) -> Callable[[str], None]:
+    """Return a function that shows the user a detail of the phase `decide`."""
     return lambda detail: tell(Phase.DECIDE, f"{run_name} · {detail}")
 
 
 def _recover(store: Store, tell: Progress) -> KnownRuns:
     """Finish the runs that are decided and not finished.
 
-    Return the known runs from before that.
+    Return the runs as they were known before.
     """
     tell(Phase.RECOVER, "")
     known = load_known_runs(store)
     if not known.is_complete:
         check_no_missing_rows(store)
     if known.unfinished:
-        # The commits of such a run raise the version of a replaced table, and would hide it.
+        # This check comes first, because finishing a run raises the versions of its tables.  Then
+        # a replaced table would no longer be noticed by its low version.
         _pins(store, INPUTS, known)
     for row in known.unfinished:
         tell(Phase.RECOVER, f"finishing run {row.run_seq} ({row.key}) of another process")
@@ -344,7 +357,7 @@ def _recover(store: Store, tell: Progress) -> KnownRuns:
 def _request_text(request: Mapping[str, object]) -> str:
     """Return the request in JSON.
 
-    A request with bytes that are not UTF-8 is written in ASCII only.
+    If the request contains text that is not valid UTF-8, the JSON is ASCII only.
     """
     text = json.dumps(request, sort_keys=True, ensure_ascii=False)
     return text if is_utf8(text) else json.dumps(request, sort_keys=True)
@@ -395,19 +408,20 @@ def _run_row(
 def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     """Append a decision to the journal, and return the decision that the journal has.
 
-    Delta may skip the append, so the journal is read back.  The result has this run_seq.  It is the
-    decision of this run, or of the run that won.  It is None if the journal has none.  Then rows of
-    this number or of a later one were removed from the journal.
+    Delta may skip the append, so the journal is read back.  The result is the decision that the
+    journal has for this run_seq: of this run, or of the run that won.  It is None if the journal
+    has none, because rows of this run_seq or of a later one were removed.
     """
     values = row.values()
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")
-    everything = union_by_name([numbered, own], schema.JOURNAL.types)
+    all_rows = union_by_name([numbered, own], schema.JOURNAL.types)
     process.tell_state(partial(_state_of_decision, store, row))
     try:
-        store.writer.append("journal", everything, token=Token(APP_ID, row.run_seq), note=row.note)
+        store.writer.append("journal", all_rows, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:
-        # After a conflict some run's row exists.  After a storage error this run's row may exist.
+        # After a conflict the row of another run exists.  After a storage error this run's own row
+        # may exist all the same.
         conflict = isinstance(error, CommitConflictError)
         committed = run_rows(store, row.run_seq - 1)
         if not committed or not (conflict or committed[0].attempt == row.attempt):
@@ -416,13 +430,13 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
 
 
 def _state_of_decision(store: Store, row: RunRow) -> str:
-    """Return the text on the state of a decision, for the message of an interruption."""
+    """Return the text about a decision for the message of an interruption: is it written?"""
     run = f"run {row.run_seq} ({row.key})"
     remedy = f"the same command with --run-id {shlex.quote(row.run_id)}, or the next run"
     try:
         decided = run_rows(store, row.run_seq - 1)
         is_written = any(other.attempt == row.attempt for other in decided)
-        # Spark may still be writing it.
+        # A missing row proves nothing with Spark, which may still be writing it.
         is_known = is_written or store.is_embedded
     except (Exception, KeyboardInterrupt):  # noqa: BLE001 - Spark may have ended, or Ctrl-C come again
         is_written = is_known = False

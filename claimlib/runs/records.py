@@ -1,4 +1,4 @@
-"""Write the tombstones of a run, and its changes of the small tables."""
+"""Write the tombstones of a run, and its changes to consumers, cursors and groups."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from claimlib.store.threads import concurrently
 _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 
-# A consumer is active if it got an entry, even for a moment.
-_GOT = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
+# The rows by which a consumer got an entry, so it was active.  A superseded claim counts, too.
+_RECEIVED = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
 WRITTEN_FOR = {
     "tombstones": (Kind.DELETED, Kind.RETURNED, Kind.WITHDRAWN),
-    "consumers": (Kind.CONSUMER, Kind.RETIRED, Kind.CONSUMER_RESTORED, *_GOT),
+    "consumers": (Kind.CONSUMER, Kind.RETIRED, Kind.CONSUMER_RESTORED, *_RECEIVED),
     "cursors": (Kind.CURSOR, Kind.CURSOR_RESTORED),
     "groups": (Kind.LASTID, Kind.GROUP_RESTORED),
 }
-"""Map each table to the kinds of journal rows for which a run that claims writes it here."""
+"""Map each table to the kinds of journal rows from which this module writes it."""
 
 
 def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict[str, int]:
-    """Write the tombstones, consumers, cursors and last delivered ids of groups of a run.
+    """Write the tombstones, consumers, cursors and last delivered ids of a run.
 
-    The consumers are those that the run saw or retired.  Return the counts for the run's report.
+    Return the counts for the run's report.
     """
     writers: dict[str, Callable[[], None]] = {
         "tombstones": partial(_tombstones, store, row, decided, outcome),
         "cursors": partial(_cursors, store, row, decided),
         "groups": partial(_last_ids, store, row, decided),
     }
-    if not row.is_mirror:
+    if not row.is_mirror:  # `mirror` writes the consumers of a snapshot or an import
         writers["consumers"] = partial(_consumers, store, row, decided, outcome)
     due = [write for table, write in writers.items() if decided.of(*WRITTEN_FOR[table])]
     concurrently(due)
@@ -49,18 +49,18 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
 
 
 def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
-    """Write where the next page begins, for cursors that have a name."""
-    placed = decided.rows(*WRITTEN_FOR["cursors"]).where("cursor_name IS NOT NULL").reused()
-    if placed.is_empty():
+    """Write the first id of the next page for cursors that have a name."""
+    named = decided.rows(*WRITTEN_FOR["cursors"]).where("cursor_name IS NOT NULL").reused()
+    if named.is_empty():
         return
-    rows = placed.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
+    rows = named.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
     values = {name: f"s.{name}" for name in ("next_ms", "next_seq")}
     changes = _by_key(
         "cursors",
         rows,
         row,
         values,
-        is_removed="s.next_ms IS NULL",  # it did not exist before the undone run
+        is_removed="s.next_ms IS NULL",  # the cursor did not exist before the undone run
         new=rows.where("next_ms IS NOT NULL"),
     )
     apply_changes(store, changes, row)
@@ -94,23 +94,23 @@ def _not_lost(rows: Relation, outcome: Outcome) -> Relation:
 
 def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     """Append tombstones of deleted entries, and remove those of entries that an undo returned."""
-    # An acknowledgement and a forced claim leave no tombstone.
-    has_one = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
-    rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_one)
+    # Undone acknowledgements and forced claims have no tombstone.  Their at_ms is null.
+    has_tombstone = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
+    rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_tombstone)
     returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
-    if not returned.is_empty():  # no entry is deleted, because an undo either returns or deletes
-        of_undone = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")
-        removal = _by_key("tombstones", of_undone, row, {}, is_removed="true")
+    if not returned.is_empty():  # this is an undo of deletions, which adds no tombstones
+        tombstones = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")
+        removal = _by_key("tombstones", tombstones, row, {}, is_removed="true")
         apply_changes(store, removal, row)
         return
-    purges = rows.where(f"kind <> '{Kind.RETURNED}'").select(
+    added = rows.where(f"kind <> '{Kind.RETURNED}'").select(
         *_ENTRY,
         "from_consumer AS consumer",
         "from_delivery_time_ms AS delivery_time_ms",
         "from_delivery_count AS delivery_count",
         "at_ms AS purged_at_ms",
     )
-    append_once(store, "tombstones", purges, row)
+    append_once(store, "tombstones", added, row)
 
 
 def _undone_seq(row: RunRow) -> int:
@@ -121,17 +121,17 @@ def _undone_seq(row: RunRow) -> int:
 def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> None:
     """Write the seen and active times of consumers, and delete retired consumers.
 
-    The seen time comes from `consumer` rows.  A consumer is active in a group if it got an entry
-    there.  A retired consumer stays if it got entries after the decision, so that these entries
-    have a known owner.
+    Rows of kind `consumer` have the seen times, and rows of `_RECEIVED` kinds the active times.  A
+    retired consumer stays if it got entries after the decision, so that these entries have a known
+    owner.
     """
     key = ", ".join(TABLES["consumers"].key)
-    # Only rows of entries are lost.  The caller's own rows have no id, so they stay.
-    seen = _not_lost(decided.rows(Kind.CONSUMER, *_GOT), outcome).sql(
+    # Lost entries are left out.  Rows of kind `consumer` have no id, so they all stay.
+    seen = _not_lost(decided.rows(Kind.CONSUMER, *_RECEIVED), outcome).sql(
         f"SELECT {key}, max(seen_time_ms) AS seen_time_ms, max(active_time_ms) AS active_time_ms"
         f" FROM {{this}} AS this GROUP BY {key}"
     )
-    changes = {
+    values = {
         "seen_time_ms": "s.seen_time_ms",
         "active_time_ms": "coalesce(s.active_time_ms, t.active_time_ms)",
     }
@@ -139,7 +139,7 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
         _restore_consumers(store, row, decided.rows(Kind.CONSUMER_RESTORED))
         return
     if not decided.of(Kind.RETIRED):
-        apply_changes(store, _by_key("consumers", seen, row, changes, new=seen), row)
+        apply_changes(store, _by_key("consumers", seen, row, values, new=seen), row)
         return
     both = (
         _without_entries(store, decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key))
@@ -154,17 +154,20 @@ def _consumers(store: Store, row: RunRow, decided: Decided, outcome: Outcome) ->
         )
         .fetched()
     )
-    removal = _by_key("consumers", both, row, changes, is_removed="s.is_removed", new=seen)
-    apply_changes(store, removal, row)
+    changes = _by_key("consumers", both, row, values, is_removed="s.is_removed", new=seen)
+    apply_changes(store, changes, row)
 
 
 def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
-    """Write the earlier times of consumers, and remove those that did not exist."""
+    """Restore the times of consumers, and remove consumers that the undone run created.
+
+    A consumer that owns pending entries is not removed.
+    """
     times = ("seen_time_ms", "active_time_ms")
     rows = restored.select(*TABLES["consumers"].key, *times)
     existed = rows.where("seen_time_ms IS NOT NULL")
-    idle = _without_entries(store, rows.where("seen_time_ms IS NULL"))
-    rows = union_all([existed, idle])
+    removed = _without_entries(store, rows.where("seen_time_ms IS NULL"))
+    rows = union_all([existed, removed])
     changes = _by_key(
         "consumers",
         rows,
@@ -177,29 +180,32 @@ def _restore_consumers(store: Store, row: RunRow, restored: Relation) -> None:
 
 
 def _retired(store: Store, decided: Decided) -> int:
-    """Return the number of retired consumers that `consumers` does not have any more.
+    """Return the number of retired consumers that `consumers` no longer has.
 
-    Consumers that own pending entries do not count, because `consumers` may never have had them.
+    Consumers that own pending entries are not counted, because they were not deleted.  `consumers`
+    may never have had them.
     """
     retired = decided.rows(Kind.RETIRED).distinct(*TABLES["consumers"].key)
-    unknown = lacking("consumers", retired, store.relation("consumers").reused())
-    return _without_entries(store, unknown).count()
+    missing = lacking("consumers", retired, store.relation("consumers").reused())
+    return _without_entries(store, missing).count()
 
 
-def _without_entries(store: Store, retired: Relation) -> Relation:
-    """Return the retired consumers that have no pending entries."""
-    retired = retired.fetched()
-    streams = {row["stream"] for row in retired.select("stream").collect()}
-    near = " OR ".join(f"({is_stream(stream, store.buckets)})" for stream in streams) or "false"
-    return lacking("consumers", retired, store.relation("pending").where(near))
+def _without_entries(store: Store, consumers: Relation) -> Relation:
+    """Return the consumers that own no pending entries."""
+    consumers = consumers.fetched()
+    streams = {row["stream"] for row in consumers.select("stream").collect()}
+    in_streams = (
+        " OR ".join(f"({is_stream(stream, store.buckets)})" for stream in streams) or "false"
+    )
+    return lacking("consumers", consumers, store.relation("pending").where(in_streams))
 
 
 def _last_ids(store: Store, row: RunRow, decided: Decided) -> None:
-    """Raise the last delivered id of groups.  Only an undo can lower it."""
+    """Write the last delivered ids of groups.  Only an undo can lower such an id."""
     values = {name: f"s.{name}" for name in ("last_delivered_ms", "last_delivered_seq")}
-    (ms, own_ms), (seq, own_seq) = ((f"t.{name}", value) for name, value in values.items())
-    is_other = f"NOT ({ms} = {own_ms} AND {seq} = {own_seq})"
-    is_lower = f"{id_at_most(ms, seq, own_ms, own_seq)} AND {is_other}"
+    (ms, new_ms), (seq, new_seq) = ((f"t.{name}", value) for name, value in values.items())
+    is_other = f"NOT ({ms} = {new_ms} AND {seq} = {new_seq})"
+    is_lower = f"{id_at_most(ms, seq, new_ms, new_seq)} AND {is_other}"
     if decided.of(Kind.LASTID):
         raised = decided.rows(Kind.LASTID).select(*GROUP, *values)
         apply_changes(store, _by_key("groups", raised, row, values, is_due=is_lower), row)

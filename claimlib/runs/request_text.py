@@ -1,4 +1,4 @@
-"""Show the parameters of a request, and how two requests differ, to users."""
+"""Show users the parameters of a request, and the differences of two requests."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from claimlib.terminal import listed
 from claimlib.times import format_duration_ms, format_instant_ms
 
 _INSTANTS = ("now_ms", "time_ms")
-_SHOWN = 5
+_MOST_DIFFERENCES = 5
 
 
 def parameter_name(name: str) -> str:
-    """Return the name of a parameter without its unit, because its value is shown with one."""
+    """Return the name of a parameter without its unit.  The value is shown with a unit."""
     return name.removesuffix("_ms").replace("_", " ")
 
 
@@ -25,13 +25,15 @@ def parameter_text(name: str, value: object) -> str:
 
 
 def differences(earlier: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """Return how a request differs from an earlier one, or an empty text if it does not.
+    """Return the differences of a request from an earlier one, or an empty text without any.
 
-    A missing parameter equals one that is None.
+    A parameter that only one request has counts as None in the other.
     """
     old, new = dict(_leaves(earlier)), dict(_leaves(now))
     changed = [path for path in dict.fromkeys((*old, *new)) if old.get(path) != new.get(path)]
-    texts = [_difference(path, old.get(path), new.get(path)) for path in changed[:_SHOWN]]
+    texts = [
+        _difference(path, old.get(path), new.get(path)) for path in changed[:_MOST_DIFFERENCES]
+    ]
     return listed(texts, len(changed))
 
 
@@ -39,9 +41,9 @@ Path = tuple[str, ...]
 
 
 def _leaves(values: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Yield the values of a request with the names that lead to them.
+    """Yield the single values of a request, each with the path of names that leads to it.
 
-    The name of an item of a list is its number, from 1.
+    In a list of objects, the name of an object is its number, from 1.
     """
     for name, value in values.items():
         parts = value
@@ -54,7 +56,7 @@ def _leaves(values: Mapping[str, object], above: Path = ()) -> Iterator[tuple[Pa
 
 
 def _difference(path: Path, earlier: object, now: object) -> str:
-    if path == ("hash",):
+    if path == ("hash",):  # of many single requests, which the request does not contain
         return "ids or values of the single requests are different"
     name = " ".join(map(parameter_name, path))
     return f"{name} was {_value(path[-1], earlier)} and is now {_value(path[-1], now)}"

@@ -1,8 +1,8 @@
 """Finish a decided run: apply, verify, record, finish.
 
-Each step follows from journal rows and from the staged rows that they name.  So the run itself can
-do the steps, or the next run after a crash, or two runs at once.  The time and the number of
-repeats do not matter.
+Each step follows from the journal rows of the decision and from its staged rows.  So the steps can
+be done by the run itself, by the next run after a crash, or by two runs at once.  They can be done
+at any time, and repeated any number of times.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Phase(StrEnum):
 
 
 Progress = Callable[[Phase, str], None]
-"""Type a function that is called as each phase begins, and again with each new detail.
+"""Type a function that is called as each phase begins, and again with each new detail of it.
 
 The detail is empty if there is none.
 """
@@ -75,14 +75,14 @@ class FinishedRun:
 
     Attributes:
         phase_ms: the duration of each phase, in ms, in the processes that decided and finished it.
-        began_ms: the time of its begin, ms since the epoch, by the clock of the process that
-            decided it.  None means unknown.
-        ended_ms: the time of its end, ms since the epoch, by the clock of the process that finished
-            it.  None means unknown.
-        engine: the engine that finished it, `spark` or `embedded`.  None if an earlier version of
-            claimlib finished it.
-        is_repeat: True if an earlier call with the same key had done it.  It is no column of
-            `runs`.
+        began_ms: the time when the run began, in ms since the epoch, by the clock of the process
+            that decided it.  None if unknown.
+        ended_ms: the time when the run ended, in ms since the epoch, by the clock of the process
+            that finished it.  None if unknown.
+        engine: the engine that finished the run, `spark` or `embedded`.  None if an earlier version
+            of claimlib finished it.
+        is_repeat: True if an earlier call with the same key has already done the run.  It is not a
+            column of `runs`.
     """
 
     run_seq: int
@@ -116,14 +116,14 @@ class FinishedRun:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> FinishedRun:
-        """Return the run that a row of `runs` states."""
+        """Return the run of a row of `runs`."""
         return cls(**row)
 
 
 def wall_ms() -> int:
-    """Return the time by the clock of this process, ms since the epoch.
+    """Return the time by the clock of this process, in ms since the epoch.
 
-    It shows when a run was done.  No decision depends on it.
+    It is only shown.  No decision depends on it.
     """
     return time.time_ns() // 1_000_000
 
@@ -140,32 +140,32 @@ class Clock:
     _running: tuple[Phase, float] | None = None
 
     def enter(self, phase: Phase, detail: str) -> None:
-        """Begin a phase, and end the one before it."""
+        """End the current phase, and begin another one."""
         self.stop()
         self._running = (phase, time.monotonic())
         self.tell(phase, detail)
 
     def stop(self) -> None:
-        """End the phase."""
+        """End the current phase, if there is one."""
         if self._running is not None:
             phase, since = self._running
             self.phase_ms[phase] = round((time.monotonic() - since) * 1000)
 
 
 def find_finished(store: Store, command: str, run_id: str) -> FinishedRun | None:
-    """Return the finished run with this key, if there is one."""
+    """Return the finished run with this key, or None if there is none."""
     return _first(find(store, "runs", Condition("command", command), Condition("run_id", run_id)))
 
 
 def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
-    """Return the finished run with this number, if there is one."""
+    """Return the finished run with this number, or None if there is none."""
     return _first(find(store, "runs", Condition("run_seq", run_seq)))
 
 
 def find_finished_ids(store: Store, run_id: str) -> list[FinishedRun]:
-    """Return the finished runs with this run id, in order.
+    """Return the finished runs with this run id, in the order of their numbers.
 
-    There is at most one of each command.
+    Each command has at most one such run.
     """
     rows = find(store, "runs", Condition("run_id", run_id))
     return sorted(map(FinishedRun.of, rows), key=lambda run: run.run_seq)
@@ -176,7 +176,7 @@ def _first(rows: Sequence[Mapping[str, Any]]) -> FinishedRun | None:
 
 
 def roll_forward(store: Store, row: RunRow, tell: Progress) -> FinishedRun:
-    """Finish a decided run from any state in which an earlier process left it."""
+    """Finish a decided run, unless it is already finished, and return its row of `runs`."""
     finished = find_finished_seq(store, row.run_seq)
     if finished is not None:
         return finished
@@ -184,28 +184,29 @@ def roll_forward(store: Store, row: RunRow, tell: Progress) -> FinishedRun:
 
 
 def carry_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
-    """Finish a decided run that was not finished a moment ago.
+    """Finish a decided run that another process may be finishing at the same time.
 
     Args:
-        clock: has the durations of the earlier phases, if this process decided the run.
+        clock: the clock of this process.  If this process decided the run, the clock has the
+            durations of the earlier phases.
     """
     try:
-        return _carried_out(store, decided, clock)
+        return _apply_and_finish(store, decided, clock)
     except VerificationError:
-        # Another process may have finished it meanwhile, and deleted its staged rows.
+        # Another process may have finished the run meanwhile, and deleted its staged rows.
         finished = find_finished_seq(store, decided.row.run_seq)
         if finished is None:
             raise
         return finished
 
 
-def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
+def _apply_and_finish(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     row = decided.row
     if row.command == maintenance.COMMAND:
-        return _maintained(store, decided, clock)
+        return _finish_maintenance(store, decided, clock)
     run = f"run {row.run_seq}"
-    clock.enter(Phase.APPLY, f"{run} · {number_of(_to_write(decided), 'row')} to write")
-    of_tables: dict[str, int] = {}
+    clock.enter(Phase.APPLY, f"{run} · {number_of(_number_to_write(decided), 'row')} to write")
+    mirror_counts: dict[str, int] = {}
     if row.staged is None:
         changed = claims.apply(store, row, decided)
         clock.enter(Phase.VERIFY, run)
@@ -214,18 +215,18 @@ def _carried_out(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
         mirror.check_landing(store, row, row.staged, decided)
         mirror.apply(store, row, row.staged, decided)
         clock.enter(Phase.VERIFY, run)
-        outcome, of_tables = mirror.verify(store, row, row.staged, decided)
-    counts = {**row.counts, **_decided_counts(decided), **of_tables}
-    for name, number in outcome.counts().items():  # a run may also have decided that rows are gone
+        outcome, mirror_counts = mirror.verify(store, row, row.staged, decided)
+    counts = {**row.counts, **_decided_counts(decided), **mirror_counts}
+    for name, number in outcome.counts().items():  # a count may exist, such as a decided `gone`
         counts[name] = counts.get(name, 0) + number
     clock.enter(Phase.RECORD, run)
     counts |= records.apply(store, row, decided, outcome)
     clock.enter(Phase.FINISH, run)
     known = {} if outcome.version is None else {"pending": outcome.version}
-    return _finish(store, row, counts, _written(row, decided), clock, known)
+    return _finish(store, row, counts, _tables_written(row, decided), clock, known)
 
 
-def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
+def _finish_maintenance(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     row = decided.row
     run = f"run {row.run_seq}"
     clock.enter(Phase.APPLY, run)
@@ -237,13 +238,13 @@ def _maintained(store: Store, decided: Decided, clock: Clock) -> FinishedRun:
     return _finish(store, row, counts, {*TABLES} - {"journal", "runs"}, clock, {})
 
 
-def _to_write(decided: Decided) -> int:
-    """Return the number of rows of `pending` and `entries` that the run is to write or remove."""
+def _number_to_write(decided: Decided) -> int:
+    """Return the number of rows of `pending` and `entries` to write or remove."""
     new = sum(decided.row.counts.get(name, 0) for name in mirror.NEW.values())
     return new + decided.of(*TOUCHING, *ADDED, Kind.ENTRY_FILLED, Kind.ENTRY_REMOVED)
 
 
-def _written(row: RunRow, decided: Decided) -> set[str]:
+def _tables_written(row: RunRow, decided: Decided) -> set[str]:
     """Return the tables that a run may have written, besides `journal` and `runs`."""
     if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
@@ -254,8 +255,8 @@ def _written(row: RunRow, decided: Decided) -> set[str]:
 def give_up(store: Store, row: RunRow) -> FinishedRun:
     """Abandon a decided run of a snapshot or an import.
 
-    Nothing more of it is applied.  Its row of `runs` counts it as abandoned.  The completeness
-    ranges of its streams are invalidated.
+    No further step of the run is applied.  Its row of `runs` has the count `abandoned`.  The
+    completeness ranges of its streams are invalidated.
     """
     clock = Clock(lambda _phase, _detail: None)
     mirror.withdraw(store, row)
@@ -263,6 +264,7 @@ def give_up(store: Store, row: RunRow) -> FinishedRun:
 
 
 def _decided_counts(decided: Decided) -> dict[str, int]:
+    """Return the numbers of journal rows that a run's report counts, without zeros."""
     return {str(kind): decided.of(kind) for kind in COUNTED if decided.of(kind)}
 
 
@@ -276,14 +278,15 @@ def _finish(
 ) -> FinishedRun:
     """Write the run's row of `runs` once, and then delete its staged entries.
 
-    The output version of a table that the run has not written is the version that it pinned.
+    For a table that the run has not written, the output version is the version that it pinned.
 
     Args:
-        known: the versions of tables right after the run, if they were looked up.
+        written: the tables that the run may have written.
+        known: the versions of tables right after the run, if the caller knows them.
 
     Raises:
-        SchemaError: a table that proofs depend on was replaced since the run was decided.
-        MissingRowsError: another writer has deleted the row.
+        SchemaError: `entries` or `streams` was replaced since the run was decided.
+        MissingRowsError: another writer has deleted the run's row of `runs`.
     """
     check_not_gone_back(store, store.pin(PROVING).versions, [row.seen])
     unknown = [table for table in written if table not in known]

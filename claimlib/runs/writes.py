@@ -11,7 +11,7 @@ from claimlib.store.writer import RunCommit
 
 
 def append_once(store: Store, table: str, rows: Relation, row: RunRow) -> None:
-    """Append rows with the run's token and number.  Delta skips a repeat."""
+    """Append rows with the number and the token of a run, so Delta skips a repeat."""
     names = [name for name in rows.columns if name != "run_seq"]
     numbered = rows.select(*names, f"{row.run_seq:d}L AS run_seq")
     retried(lambda: store.writer.append(table, numbered, token=row.token, note=row.note))

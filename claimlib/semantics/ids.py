@@ -1,10 +1,11 @@
-"""Parse, write and order stream ids, and hold one half of an id in a BIGINT.
+"""Parse, write and order stream ids, and convert the numbers of an id to BIGINTs.
 
 An id is a pair of unsigned 64-bit numbers.  The server's parser decides which text is a number
-(`string2ull` of Redis 7 and Valkey 9.1).  It uses C's `strtoull`, which accepts leading white
-space, leading zeros and a plus sign.  It also accepts a minus sign if the plain reading of the text
-is not a negative 64-bit number.  So `5--3` is refused, and `5--03` is 5-18446744073709551613.
-Clients do not write such ids.  But an id that the server accepts must have the same meaning here.
+(`string2ull` of Redis 7 and Valkey 9.1).  First it refuses a negative 64-bit number in its usual
+form, such as the `-3` in `5--3`.  Any other text is read by C's `strtoull`, which accepts leading
+white space, leading zeros and a sign.  So `-03` is not refused, but wraps around: `5--03` is
+5-18446744073709551613.  Clients do not write such ids.  But an id that the server accepts must have
+the same meaning here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from claimlib.errors import IdError, IntervalError
 
 MAX_U64 = 2**64 - 1
 _SIGN_BIT = 2**63
-_MAX_TEXT_BYTES = 127  # the server copies the text into a buffer of 128
+_MAX_TEXT_BYTES = 127  # the server copies the text and a NUL into a buffer of 128 bytes
 
 _UNSIGNED = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
-_PLAIN_NEGATIVE = re.compile(rb"-[1-9][0-9]*")
+_USUAL_NEGATIVE = re.compile(rb"-[1-9][0-9]*")
 
 
 class StreamId(NamedTuple):
@@ -28,8 +29,9 @@ class StreamId(NamedTuple):
     Ids are ordered by `ms`, then by `seq`, as unsigned numbers.
 
     Attributes:
-        ms: 0 … 2^64-1, by default the server's clock in ms when the entry was added.
-        seq: 0 … 2^64-1, distinguishes the entries of that millisecond.
+        ms: 0 … 2^64-1.  By default it is the time in ms by the server's clock when the entry was
+            added.
+        seq: 0 … 2^64-1.  It distinguishes entries with the same `ms`.
 
     Examples:
         >>> StreamId(5, 3) < StreamId(5, 10)
@@ -56,7 +58,7 @@ def parse_id(text: str | bytes, default_seq: int = 0) -> StreamId:
     """Parse one plain id: `5-3`, or `5` with `default_seq`.
 
     Raises:
-        IdError: the server would refuse the text as an id (`-` and `+` are range bounds, not ids).
+        IdError: the server would refuse the text as an id.  `-` and `+` are range bounds, not ids.
 
     Examples:
         >>> parse_id("1767225600000-3")
@@ -158,10 +160,7 @@ def from_bigint(i: int) -> int:
 
 
 def c_string(raw: bytes) -> bytes:
-    """Return the part of a word that the server reads as a C string.
-
-    A NUL byte ends it.
-    """
+    """Return the part of a word that the server reads as a C string, which a NUL byte ends."""
     return raw.partition(b"\0")[0]
 
 
@@ -194,9 +193,9 @@ def _parse_unsigned(text: bytes) -> int | None:
         return None
     if match[1] != b"-":
         return magnitude
-    if _PLAIN_NEGATIVE.fullmatch(text) and magnitude <= _SIGN_BIT:
+    if _USUAL_NEGATIVE.fullmatch(text) and magnitude <= _SIGN_BIT:
         return None
-    return -magnitude % 2**64  # as strtoull reads a minus sign
+    return -magnitude % 2**64  # strtoull negates unsigned numbers modulo 2^64
 
 
 def _as_bytes(text: str | bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Define the values that the other modules use: requests, the state of one group, and decisions.
 
 All values are frozen, and are checked when they are created.  So a value that exists is valid.
-The names contain the units.  `_ms` means milliseconds, and for a time milliseconds since the epoch.
+Names contain the unit: `_ms` means milliseconds, and for a point in time, since the epoch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ DEFAULT_COUNT = 100
 DEFAULT_MAX_REMOVED_SHARE = 0.5
 """See `RemovalLimits`."""
 SCAN_BUDGET_FACTOR = 10
-"""An XAUTOCLAIM examines at most COUNT times this number of pending entries."""
+"""An XAUTOCLAIM examines at most this factor times COUNT pending entries."""
 
 
 class IdleRule(StrEnum):
-    """State if an entry is claimed when its idle time equals min-idle exactly.
+    """Define if an entry is claimed when its idle time equals min-idle exactly.
 
-    DOCUMENTED: not claimed, as in the documents of the command ("pending for more than").
-    SERVER: claimed, as every server does.
+    DOCUMENTED: it is not claimed, as the command is documented ("pending for more than").
+    SERVER: it is claimed, as on every server.
 
     Examples:
         >>> AutoclaimRequest(b"reclaimer", 900_000, idle_rule=IdleRule.SERVER).idle_rule.value
@@ -44,8 +44,8 @@ class Profile(StrEnum):
     """Name the servers whose behavior is followed.
 
     REDIS_7_2: Redis 7.2 to 8.6, Valkey 8 and 9.1.
-    REDIS_7_0: Redis 7.0.5 to 7.0.15.  A consumer is created, and seen, only when it claims an
-        entry.  It has no active time.
+    REDIS_7_0: Redis 7.0.5 to 7.0.15.  A call creates its consumer and sets the seen time only if it
+        claims an entry.  Consumers have no active time.
 
     Examples:
         >>> Profile("redis-7.0").name
@@ -57,9 +57,13 @@ class Profile(StrEnum):
 
 
 class Outcome(IntEnum):
-    """State what happens to one examined pending entry, or to one requested id.
+    """Name the outcomes for one examined pending entry, or for one requested id.
 
-    NOT_PENDING: nothing, because the id is not in the PEL.
+    LEFT: the entry did not change.
+    CLAIMED: the entry has a new owner.
+    DELETED: the entry left the PEL, because the stream no longer has it.
+    PARKED: the entry was claimed for the parking consumer.
+    NOT_PENDING: nothing happened, because the id is not in the PEL.
     FORCED: the id became pending, and the caller owns it.
     SUPERSEDED: the entry was claimed, and was claimed again later in the same run.
     """
@@ -77,24 +81,25 @@ def parse_run_id(text: str) -> str:
     """Return the caller's name for a run, unchanged.
 
     Raises:
-        RequestError: the name is empty or has only white space, for example because a variable is
-            not set.  A generated name in its place would let a retry do everything again.  Or the
-            name is not UTF-8, so that no table can hold it.
+        RequestError: the name is empty, is only white space, or is not UTF-8.  An empty name is not
+            replaced by a generated one, because a retry would then do everything again.  Names that
+            are not UTF-8 cannot be stored in a table.
     """
-    return _name_of("the run id", text, "give a name, so that a retry changes nothing", "run_id")
+    return _checked_name(
+        "the run id", text, "give a name, so that a retry changes nothing", "run_id"
+    )
 
 
 def parse_cursor(text: str) -> str:
     """Return the caller's name for a cursor.
 
     Raises:
-        RequestError: the name is empty or has only white space, for example because a variable is
-            not set.  Or the name is not UTF-8, so that no table can hold it.
+        RequestError: the name is empty, is only white space, or is not UTF-8.
     """
-    return _name_of("the cursor's name", text, "name it", "cursor")
+    return _checked_name("the cursor's name", text, "name it", "cursor")
 
 
-def _name_of(what: str, text: str, remedy: str, option: str) -> str:
+def _checked_name(what: str, text: str, remedy: str, option: str) -> str:
     if not text.strip():
         leave_out = f"leave --{option.replace('_', '-')} out"
         raise RequestError.of_empty(what, f"{remedy}, or {leave_out}", option=option)
@@ -111,7 +116,7 @@ class PendingEntry:
 
     Attributes:
         id: the stream entry that was delivered.
-        consumer: its owner.  None if the server knows no owner.
+        consumer: the owner.  None if the server knows no owner.
         delivery_time_ms: the time of the last delivery, 0 … 2^63-1.  A claim counts as a delivery.
         delivery_count: the number of deliveries, 0 … 2^63-1.
 
@@ -136,8 +141,8 @@ class Consumer:
 
     Attributes:
         name: any bytes.
-        seen_time_ms: the time of its last attempt to get entries.
-        active_time_ms: the last time that it got an entry.  None means never or unknown.
+        seen_time_ms: the time when the consumer last tried to get entries.
+        active_time_ms: the time when the consumer last got an entry.  None if never or unknown.
 
     Raises:
         StateError: a number is out of range.
@@ -159,11 +164,11 @@ class Group:
 
     Attributes:
         last_delivered_id: the last id that was delivered to any of its consumers.
-        pending: the pending entries list (PEL), by id, each id once.
-        consumers: by name, each name once.
+        pending: the pending entries list (PEL), sorted by id, each id once.
+        consumers: the consumers, sorted by name, each name once.
 
     Raises:
-        StateError: an order or a number is wrong.
+        StateError: `pending` or `consumers` is not sorted, or an id is out of range.
     """
 
     last_delivered_id: StreamId
@@ -197,9 +202,9 @@ class RemovalLimits:
     Attributes:
         allow_empty: True if a source without rows may empty a store that has rows.
         max_removed_share: the largest share (0 to 1) of a stream's rows in the store that may be
-            removed without explanation by the source, see `plans.differences`.  It limits the rows
-            of `pending` and of `entries`, and also those of all streams together.  1 means no
-            limit.
+            removed if the source does not explain it (see `plans.differences`).  It applies to the
+            rows of `pending` and of `entries`, of each stream and of all streams together.  1 means
+            no limit.
 
     Raises:
         RequestError: the share is not between 0 and 1.
@@ -217,7 +222,7 @@ class RemovalLimits:
         _check_share(self.max_removed_share, "max_removed_share")
 
     def as_json(self) -> dict[str, object]:
-        """Return the limits as the run stores them."""
+        """Return the limits as the request of a run contains them."""
         return {"allow_empty": self.allow_empty, "max_removed_share": self.max_removed_share}
 
 
@@ -225,8 +230,8 @@ class RemovalLimits:
 class Guards:
     """Limit a request beyond what the server's command does.
 
-    Without any guard a request does exactly what the server does.  None means that a guard is not
-    set.
+    Without any guard, a request has exactly the result that it has on the server.  A guard that is
+    None is not set.
 
     Attributes:
         max_claims: a group is refused if the request would claim more of its entries.
@@ -234,15 +239,18 @@ class Guards:
             of its pending entries.
         only_from: a Redis glob.  Entries are claimed only from consumers with a matching name, so
             entries without an owner are not claimed.
-        only_consumers_idle_ms: entries of a consumer that was active more recently are not claimed.
-            The seen time counts if the consumer has no active time.  A consumer that the group does
-            not know is spared.  The idle rule decides at equality.  0 spares no known consumer.
+        only_consumers_idle_ms: a consumer keeps its entries if it was active more recently.  If it
+            has no active time, its seen time counts.  The idle rule decides at equality.  A
+            consumer that the group does not have also keeps its entries.  0 spares no other
+            consumer.  Entries without an owner are not spared.
         max_deliveries: a claimable entry with at least this number of deliveries goes to
             `parking_consumer` as with JUSTID, and stays with it.
-        parking_consumer: given if `max_deliveries` is given.
+        parking_consumer: the consumer that gets these entries.  It and `max_deliveries` must both
+            be set, or neither.
 
     Raises:
-        RequestError: a number is out of range, or only one of the last two is given.
+        RequestError: a number is out of range, `only_from` is not UTF-8, or only one of
+            `max_deliveries` and `parking_consumer` is set.
         GlobError: see `names.glob_pattern`.
 
     Examples:
@@ -286,9 +294,9 @@ class AutoclaimRequest:
         min_idle_ms: how long an entry must have been idle.  0 means no idle test.
         start: the first id to examine.
         count: the largest number of entries to claim or delete.  None means a sweep, which repeats
-            the command at one time with the returned cursor until the cursor is 0-0.
+            the command with the returned cursor, all at the same time, until the cursor is 0-0.
         justid: True if delivery counts stay as they are.  The reply then has ids without fields.
-        idle_rule: decides if an entry is idle enough at exact equality.
+        idle_rule: the rule for entries that were idle for exactly `min_idle_ms`.
         profile: the servers whose behavior is followed.
         guards: limits beyond what the server's command does.
 
@@ -339,7 +347,7 @@ class AutoclaimReply:
     """Hold the reply of an XAUTOCLAIM.
 
     Attributes:
-        cursor: the first pending entry that was not examined.  0-0 if there is none.
+        cursor: the id of the first pending entry that was not examined.  0-0 if there is none.
         claimed: the ids that the consumer (or the parking consumer) got, ascending.
         deleted: the ids that left the PEL because the stream no longer has them, ascending.
     """
@@ -356,15 +364,16 @@ class ClaimRequest:
     Attributes:
         consumer: the consumer that gets the entries.
         min_idle_ms: how long an entry must have been idle.  0 means no idle test.
-        ids: the ids to claim, in this order.  An id may occur twice.  There may be no ids.
-        idle_ms: the idle time that the entries get.  None means that it is not given.
-        time_ms: the delivery time that they get instead.  If neither is given, it is now.
-        retrycount: the delivery count that they get.  None means one more than before, or with
-            JUSTID the same.
+        ids: the ids to claim, in this order.  An id may occur twice.  The tuple may be empty.
+        idle_ms: the new idle time of the entries, or None.
+        time_ms: the new delivery time of the entries, or None.  If `idle_ms` is None, too, the new
+            delivery time is the time of the call.
+        retrycount: the new delivery count of the entries.  None raises the count by one, or keeps
+            it with JUSTID.
         force: True if ids that are not pending are claimed, too.
         justid: True if delivery counts stay as they are.  The reply then has ids without fields.
-        last_id: the id to which the group's last delivered id is raised.  None means not given.
-        idle_rule: decides if an entry is idle enough at exact equality.
+        last_id: the group's last delivered id is raised to this id.  None raises nothing.
+        idle_rule: the rule for entries that were idle for exactly `min_idle_ms`.
         profile: the servers whose behavior is followed.
 
     Raises:
@@ -422,8 +431,8 @@ class PendingRange:
     Attributes:
         start, end: the first and the last id of the range.
         count: the largest number of rows.  0 or less means no rows.
-        min_idle_ms: the least idle time of the entries.  None or 0 means all entries.  A negative
-            number excludes entries whose delivery time is further in the future than its amount.
+        min_idle_ms: the least idle time of the entries.  None or 0 means all entries.  With -1000,
+            entries are excluded whose delivery time is more than 1000 ms in the future.
         consumer: the owner of the entries.  None means any owner.
 
     Examples:
@@ -445,7 +454,7 @@ class PendingSummary:
     Attributes:
         number: the number of pending entries.
         smallest, largest: the first and the last pending id.  None if no entry is pending.
-        consumers: the consumers that own pending entries, by name, each with the number of them.
+        consumers: each consumer that owns pending entries, with their number, sorted by name.
     """
 
     number: int

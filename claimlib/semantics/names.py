@@ -1,17 +1,17 @@
 r"""Spell names as text, and match Redis' globs on names.
 
-A name on the server is any bytes.  Its spelling is the text that tables hold.  UTF-8 is spelled as
-it is, every other byte as `\xhh`, and a backslash as two.  So each name has exactly one spelling,
-and an ordinary name is spelled as itself.
+A name on the server is any bytes.  Its spelling is the text that tables contain.  UTF-8 stays as it
+is, any other byte becomes `\xhh`, and a backslash is doubled.  So each name has exactly one
+spelling, and an ordinary name is spelled as itself.
 
 A glob matches the BYTES of a name, as `stringmatchlen` of Redis 7 and Valkey 9.1 does.  Here it
-becomes a regular expression, so that an engine can run it on its rows.  The expression matches the
-spelling's UTF-8 bytes, with each byte as one character (Latin-1).  One byte of the name is one unit
-of that text: a plain character, two backslashes, or `\xhh`.  The expression is for Python's `re`
-and for Java's regular expressions.
+becomes a regular expression, so that an engine can apply it to its rows.  The text to match is the
+spelling's UTF-8, read as Latin-1, so that each byte is one character.  One byte of the name is one
+unit of that text: a plain character, two backslashes, or `\xhh`.  The expression works with
+Python's `re` and with Java's regular expressions.
 
-    - It never looks back.  After a `*` the rest up to the next one is taken where it first fits, as
-      the server does.  So `a*a*a*a*b` cannot try all combinations.
+    - It never backtracks.  The part after a `*`, up to the next `*`, is matched at the first place
+      where it fits, as on the server.  So `a*a*a*a*b` does not try all combinations.
     - Its loops are possessive.  Java runs such loops without a stack frame per character.
 """
 
@@ -24,7 +24,7 @@ from itertools import groupby
 
 from claimlib.errors import GlobError, NameSpellingError
 
-_MAX_STARS = 1000  # the server matches nothing if stars nest deeper
+_MAX_STARS = 1000  # with more, the server gives up and matches nothing
 _SPECIAL = frozenset(b"*?[\\")
 
 ByteSet = frozenset[int]
@@ -32,7 +32,8 @@ _ANY_BYTE: ByteSet = frozenset(range(256))
 _BACKSLASH = ord("\\")
 _ESCAPED = re.compile(rb"\\(?:\\|x([0-9a-f]{2}))")
 
-# One character of UTF-8, written as the escapes of its bytes.  A spelling has the character itself.
+# One character of UTF-8, written as the escapes of its bytes, such as \xc3\xa9.  It is never in a
+# spelling, which has the character itself.
 _CONTINUED = r"\\x[89ab][0-9a-f]"
 _ESCAPED_CHARACTER = (
     rf"(?:\\x(?:c[2-9a-f]|d[0-9a-f]){_CONTINUED}"
@@ -41,9 +42,10 @@ _ESCAPED_CHARACTER = (
 )
 _UNIT = r"(?:[^\\]|\\(?:\\|x[0-9a-f]{2}))"
 _NOTHING = r"(?!)"
+# The end of the text.  `$` also matches before a last line break, and `\Z` differs in Java.
 _END = r"(?![\s\S])"
 
-# The empty alternative is for Python before 3.11.5, as in `_take_first`.
+# The alternative `(?!)` is for Python before 3.11.5, as in `_take_first`.
 SPELLING = rf"\A(?:[^\\]|\\\\|(?!{_ESCAPED_CHARACTER})\\x[89a-f][0-9a-f]|{_NOTHING})*+{_END}"
 """An expression that only spellings of names match, for Python's `re` and Spark's RLIKE."""
 
@@ -78,33 +80,34 @@ def _quoted(text: str) -> str:
     return repr(text).replace("\\\\", "\\")
 
 
-# Two backslashes are one unit, so that the text after them is not read as an escape.
-_SHOWN = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+# Two backslashes are one match, so that the text after them is not read as an escape.
+_PRINTED_ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def is_utf8(text: str) -> bool:
     """Return True if a text can be encoded in UTF-8.
 
-    Bytes of a command line that are not UTF-8 become surrogates in the text.  No table holds
+    Bytes of a command line that are not UTF-8 become surrogates in the text.  No table can store
     surrogates, and no JVM accepts them.
     """
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def unspell_shown(text: str) -> bytes:
-    r"""Return the name of a spelling that a user copies from a printed table.
+    r"""Return the name of a spelling that a user copied from a printed table.
 
-    This is `unspell`, but characters that cannot be printed may be written as they are shown,
-    `\u000a` or `\U000e0041`.
+    This is `unspell`, but a character that cannot be printed may be an escape, as in printed
+    tables: `\u000a` or `\U000e0041`.
 
     Raises:
         NameSpellingError: see `unspell`.
     """
-    return unspell(_SHOWN.sub(_unprintable, text))
+    return unspell(_PRINTED_ESCAPE.sub(_unprintable, text))
 
 
 def _unprintable(match: re.Match[str]) -> str:
-    number = int(match[1] or match[2] or "0", 16)
+    """Return the unprintable character of an escape.  Any other match is returned unchanged."""
+    number = int(match[1] or match[2] or "0", 16)  # 0 for two backslashes
     meant = chr(number) if number < 0x110000 else " "
     return match[0] if meant.isprintable() or match[0] == "\\\\" else meant
 
@@ -126,22 +129,22 @@ def _compiled(glob: str | bytes) -> re.Pattern[str]:
 def glob_pattern(glob: str | bytes) -> str:
     """Return a regular expression to SEARCH in the Latin-1 reading of a spelling's UTF-8 bytes.
 
-    In Spark: `decode(encode(name, 'UTF-8'), 'ISO-8859-1') RLIKE pattern`.  The text of the pattern
-    is ASCII.  A glob that is given as text means its UTF-8 bytes.  It is not a spelling.
+    In Spark: `decode(encode(name, 'UTF-8'), 'ISO-8859-1') RLIKE pattern`.  The pattern is ASCII.
+    A glob that is given as text means its UTF-8 bytes, so it is not a spelling.
 
-    `*` matches any bytes, `?` one byte, and `[ab]`, `[a-c]` and `[^a]` one byte of a class.  A
-    backslash takes the next byte literally.  These rules are those of the server:
+    `*` matches any bytes, `?` one byte, and `[ab]`, `[a-c]` and `[^a]` one byte of a class.  After
+    a backslash the next byte is literal.  These rules are those of the server:
 
     - Upper and lower case differ.
     - `[]` matches nothing, and `[^]` matches any byte.
     - In a class, a dash after a byte always makes a range, even up to `]`.
     - The ends of a range may come in either order.  In a range, bytes from 0x80 on come before
       0x00, because `char` has a sign on x86-64.
-    - `*` alone matches the empty name too, `**` does not.
+    - `*` alone also matches the empty name, but `**` alone does not.
 
     Raises:
-        GlobError: the glob is empty, a class is not closed, a backslash ends it, or it has more
-            than 1,000 stars.
+        GlobError: the glob is empty, a class is not closed, a backslash ends the glob, or it has
+            more than 1,000 stars.  Adjacent stars count as one.
     """
     raw = _as_bytes(glob)
     if raw.strip(b"*") == b"":
@@ -167,10 +170,10 @@ def literal_name(glob: str | bytes) -> bytes | None:
 
 
 def _take_first(part: str) -> str:
-    """Return an expression that skips to the first place where `part` fits, and takes it.
+    """Return an expression that skips to the first place where `part` fits, and matches it there.
 
-    The expression never looks back.  The empty alternative `(?!)` changes nothing.  But without it
-    Python before 3.11.5 continues after the `part` that ended the loop (gh-106052).
+    The expression never backtracks.  The alternative `(?!)` never matches, so it changes nothing.
+    But without it Python before 3.11.5 continues after the `part` that ended the loop (gh-106052).
     """
     return rf"(?:(?!{part}){_UNIT}|{_NOTHING})*+{part}"
 
@@ -243,13 +246,18 @@ def _range(first: int, last: int) -> Iterator[int]:
 
 
 def _escaped(glob: bytes, at: int) -> bytes:
+    """Return the byte at a position, which follows a backslash."""
     if at >= len(glob):
         raise GlobError(f"a backslash ends the glob {_shown(glob)}", glob=glob)
     return glob[at : at + 1]
 
 
 def _byte_of(allowed: ByteSet) -> str:
-    """Return the expression of one unit of a spelling that stands for one of these bytes."""
+    """Return an expression for the unit of one of these bytes in a spelling.
+
+    A byte from 0x80 on is a plain character if it is a part of valid UTF-8.  Otherwise it is an
+    escape.
+    """
     if allowed == _ANY_BYTE:
         return _UNIT
     plain = sorted(allowed - {_BACKSLASH})
@@ -273,7 +281,7 @@ def _one_escape_of(high: list[int]) -> str:
 
 
 def _one_of(plain: list[int]) -> str:
-    """Return an expression for one of several ascending bytes, a literal or a class of ranges."""
+    """Return an expression for one of several ascending bytes as a plain character."""
     if len(plain) == 1:
         return _char(plain[0])
     ranges: list[tuple[int, int]] = []

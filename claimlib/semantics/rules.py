@@ -2,10 +2,10 @@
 
 House rules: every rule is one expression of comparisons, `-`, `&` and `|`.  So the same expression
 works on plain values, on NumPy arrays and on terms of SQL.  It has no `not`, no `~`, no `and`, no
-`if` and no chained comparison.  No rule knows the order of entries, COUNT or a cursor, because
+`if` and no chained comparison.  No rule depends on the order of entries, COUNT or a cursor, because
 `scan` handles them.  No rule gets a null.
 
-The theory, as Redis 7.2 and later and Valkey 9.1 apply it to each entry that XAUTOCLAIM examines:
+Redis 7.2 and later and Valkey 9.1 do the following to each entry that XAUTOCLAIM examines:
 
     deleted   the stream no longer has the entry, for any idle time and any owner
     claimed   the stream has it, and it is idle enough
@@ -13,19 +13,20 @@ The theory, as Redis 7.2 and later and Valkey 9.1 apply it to each entry that XA
 
 The idle time is now - delivery time, with its sign.  An entry is idle enough in one of these cases:
 
-    - min-idle is 0, which is no idle test, so that even a delivery in the future is claimed.
+    - min-idle is 0.  Then idle times are not tested, so even a delivery in the future is claimed.
     - idle > min-idle.
-    - idle == min-idle, if the idle rule counts equality.  Servers count it, the documents do not.
+    - idle == min-idle, if the idle rule counts equality.  Servers do, but their documents do not.
 
-XCLAIM does the same to the ids that it names, one after the other.  It also claims an entry without
-an owner, for any idle time.  With FORCE it also claims an id that is not pending (`is_free`).
+XCLAIM does the same to each id of its request, one after the other.  It also claims an entry
+without an owner, for any idle time.  With FORCE it also claims an id that is not pending
+(`is_free`).
 
 All times are signed 64-bit and not negative, so `now - delivery time` cannot overflow.
 
 Guards (`model.Guards`) belong to claimlib, not to the server.  An entry that is idle enough is
-still left if the guards spare its owner.  An entry whose delivery count has reached the limit is
-parked.  It is then claimed for the parking consumer as with JUSTID, or left if that consumer
-already owns it.  Guards do not change that a dangling entry is deleted.
+still left if the guards spare its owner.  A claimable entry whose delivery count has reached the
+limit is parked: it is claimed for the parking consumer, as with JUSTID.  If the parking consumer
+already owns it, it is left.  An entry that the stream no longer has is deleted despite all guards.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ The values of one call must fit together.
 EQUAL_COUNTS: Mapping[IdleRule, bool] = MappingProxyType(
     {IdleRule.DOCUMENTED: False, IdleRule.SERVER: True}
 )
-"""True if an idle rule claims an entry whose idle time equals min-idle exactly."""
+"""For each idle rule, True if it claims an entry whose idle time equals min-idle exactly."""
 
 SEES_EVERY_CALLER: Mapping[Profile, bool] = MappingProxyType(
     {Profile.REDIS_7_2: True, Profile.REDIS_7_0: False}
 )
-"""True if a server creates, and sees, a consumer that calls and gets no entry.
+"""For each profile, True if a call that gets no entry creates the consumer and sets its seen time.
 
-Such a server also keeps the time at which a consumer was last active.
+Such a server also stores the time at which a consumer was last active.
 """
 
 NEVER_PARKED = DELIVERY_COUNT_MAX
@@ -61,7 +62,8 @@ NEVER_PARKED = DELIVERY_COUNT_MAX
 FORCED_COUNT = 1
 """The delivery count of an id that FORCE has just made pending, before the claim raises it."""
 
-_NO = False
+# `== _FALSE` is the negation, because the rules must not use `not`.
+_FALSE = False
 
 
 def is_deleted(present: Value) -> Value:
@@ -69,21 +71,18 @@ def is_deleted(present: Value) -> Value:
 
     `present` is True if the stream has its id.
     """
-    return present == _NO
+    return present == _FALSE
 
 
 def at_boundary(now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value) -> Value:
-    """Return True if the idle rules differ for an entry.
-
-    Then it has been idle for exactly min-idle.
-    """
+    """Return True if an entry was idle for exactly min-idle, so that the idle rules differ."""
     return (now_ms - delivery_time_ms == min_idle_ms) & (min_idle_ms > 0)
 
 
 def is_idle_enough(
     now_ms: Value, delivery_time_ms: Value, min_idle_ms: Value, equal_counts: Value
 ) -> Value:
-    """Return True if an entry may be claimed, if it is present.
+    """Return True if an entry has been idle for long enough to be claimed.
 
     `equal_counts`: see `EQUAL_COUNTS`.
     """
@@ -92,19 +91,19 @@ def is_idle_enough(
 
 
 def is_exhausted(delivery_count: Value, park_above: Value) -> Value:
-    """Return True if an entry has so many deliveries that it is parked instead of claimed."""
+    """Return True if an entry has so many deliveries that a claim parks it."""
     return delivery_count > park_above
 
 
 def is_claimable(
     idle_enough: Value, is_spared: Value, is_parking: Value, exhausted: Value
 ) -> Value:
-    """Return True if an entry gets a new owner, if it is present.
+    """Return True if an entry gets a new owner, provided that the stream has it.
 
     `is_spared` is True if the guards spare its owner.  `is_parking` is True if its owner is the
     parking consumer.  `exhausted`: see `is_exhausted`.
     """
-    return idle_enough & (is_spared == _NO) & ((is_parking == _NO) | (exhausted == _NO))
+    return idle_enough & (is_spared == _FALSE) & ((is_parking == _FALSE) | (exhausted == _FALSE))
 
 
 def is_claimed(present: Value, claimable: Value) -> Value:
@@ -113,12 +112,12 @@ def is_claimed(present: Value, claimable: Value) -> Value:
 
 
 def is_free(pending: Value, owned: Value, idle_enough: Value, force: Value) -> Value:
-    """Return True if an id that XCLAIM names goes to the caller, if it is present.
+    """Return True if an id of an XCLAIM goes to the caller, provided that the stream has it.
 
-    `pending` is True if the id is in the PEL, and `owned` if it has an owner there.  FORCE makes an
-    id pending that is not.  It does not free an id that is pending.
+    `pending` is True if the id is in the PEL, and `owned` if it has an owner there.  FORCE has an
+    effect only on an id that is not pending.
     """
-    return ((pending == _NO) & force) | (pending & ((owned == _NO) | idle_enough))
+    return ((pending == _FALSE) & force) | (pending & ((owned == _FALSE) | idle_enough))
 
 
 def is_touched(present: Value, claimable: Value) -> Value:
@@ -132,4 +131,4 @@ def raised_count(delivery_count: Value, raise_by: Value, exhausted: Value) -> Va
     `raise_by` is 1, or 0 with JUSTID.  A parked entry keeps its count.  A count of 2^63-1 is not
     raised.
     """
-    return delivery_count + raise_by * (exhausted == _NO) * (delivery_count < DELIVERY_COUNT_MAX)
+    return delivery_count + raise_by * (exhausted == _FALSE) * (delivery_count < DELIVERY_COUNT_MAX)

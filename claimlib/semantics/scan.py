@@ -9,10 +9,10 @@ XAUTOCLAIM (Redis 7.2 and later, Valkey 9.1).  A call examines the PEL by id, fr
     - 10 * COUNT entries were examined (the scan budget), or
     - COUNT of them were claimed or deleted.  An entry that is left uses up only budget.
 
-The cursor is the first entry that was not examined, 0-0 if there is none.  So the examined entries
-are a prefix, and what happens to an entry does not depend on the entries before it.  A sweep
-repeats the call at one time with the cursor, until the cursor is 0-0.  So a sweep gives the same
-result for any COUNT.
+The cursor is the id of the first entry that was not examined, or 0-0 if there is none.  The outcome
+of an examined entry does not depend on the entries before it.  A sweep repeats the call with the
+cursor, all at the same time, until the cursor is 0-0.  So a sweep has the same result for any
+COUNT.
 
 Guards use the state before the call.  An entry that they spare is left, and uses up only budget.
 """
@@ -47,7 +47,7 @@ from claimlib.semantics.model import (
 from claimlib.semantics.names import matches
 
 Call = tuple[bytes, bool]
-"""The consumer that calls, and True if it gets entries."""
+"""The consumer that calls a command, and True if it gets entries."""
 
 
 def xautoclaim(
@@ -73,24 +73,26 @@ def xautoclaim(
     after_last = first + len(outcomes)
     examined = list(zip(group.pending[first:after_last], outcomes, strict=True))
     kept = [
-        _after(entry, outcome, request, now_ms)
+        _state_after(entry, outcome, request, now_ms)
         for entry, outcome in examined
         if outcome is not Outcome.DELETED
     ]
     reply = AutoclaimReply(
         cursor=group.pending[after_last].id if after_last < len(group.pending) else END_OF_SCAN,
-        claimed=tuple(entry.id for entry, outcome in examined if outcome in _HANDED_OVER),
+        claimed=tuple(entry.id for entry, outcome in examined if outcome in _NEW_OWNER),
         deleted=tuple(entry.id for entry, outcome in examined if outcome is Outcome.DELETED),
     )
     _check_limits(group, request, reply)
     return replace(
         group,
         pending=(*group.pending[:first], *kept, *group.pending[after_last:]),
-        consumers=_seen(group.consumers, _callers(request, outcomes), request.profile, now_ms),
+        consumers=_consumers_after(
+            group.consumers, _callers(request, outcomes), request.profile, now_ms
+        ),
     ), reply
 
 
-_HANDED_OVER = (Outcome.CLAIMED, Outcome.PARKED)
+_NEW_OWNER = (Outcome.CLAIMED, Outcome.PARKED)
 
 
 def _check_limits(group: Group, request: AutoclaimRequest, reply: AutoclaimReply) -> None:
@@ -114,16 +116,16 @@ def _examine(
     count: int | None,
     outcome_of: Callable[[PendingEntry], Outcome],
 ) -> list[Outcome]:
-    """Return the outcomes of the entries that the call examines, which are the first ones."""
-    left = len(entries) if count is None else count
-    budget = left * SCAN_BUDGET_FACTOR
+    """Examine entries from the first on, and return the outcome of each examined entry."""
+    remaining = len(entries) if count is None else count
+    budget = remaining * SCAN_BUDGET_FACTOR
     outcomes: list[Outcome] = []
     for entry in entries[:budget]:
-        if left == 0:
+        if remaining == 0:
             break
         outcome = outcome_of(entry)
         if outcome is not Outcome.LEFT:
-            left -= 1
+            remaining -= 1
         outcomes.append(outcome)
     return outcomes
 
@@ -162,7 +164,7 @@ def _park_above(guards: Guards) -> int:
 
 
 def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now_ms: int) -> bool:
-    """Return True if the guards leave the owner its entries."""
+    """Return True if the guards do not allow that entries of an owner are claimed."""
     guards = request.guards
     if guards.only_from is not None and (owner is None or not matches(guards.only_from, owner)):
         return True
@@ -175,7 +177,7 @@ def _is_spared(owner: bytes | None, group: Group, request: AutoclaimRequest, now
     return not _is_idle_enough(last_ms, guards.only_consumers_idle_ms, request, now_ms)
 
 
-def _after(
+def _state_after(
     entry: PendingEntry, outcome: Outcome, request: AutoclaimRequest, now_ms: int
 ) -> PendingEntry:
     """Return the new state of an entry that is not deleted."""
@@ -196,13 +198,13 @@ def _callers(request: AutoclaimRequest, outcomes: Sequence[Outcome]) -> Iterator
         yield request.guards.parking_consumer, True
 
 
-def _seen(
+def _consumers_after(
     consumers: Sequence[Consumer], calls: Iterable[Call], profile: Profile, now_ms: int
 ) -> tuple[Consumer, ...]:
     """Return the consumers after the calls.
 
-    A consumer that calls is created and seen, and is active if it got entries.  `profile` has
-    exceptions, see `rules.SEES_EVERY_CALLER`.
+    A call creates its consumer, sets the seen time, and sets the active time if it got entries.
+    Some profiles differ, see `rules.SEES_EVERY_CALLER`.
     """
     by_name = {consumer.name: consumer for consumer in consumers}
     sees_every_caller = rules.SEES_EVERY_CALLER[profile]
@@ -227,9 +229,9 @@ def xclaim(
 ) -> tuple[Group, ClaimReply]:
     """Run one XCLAIM at `now_ms`, id by id in the order of the request.
 
-    An id that the stream no longer has leaves the PEL in any case.  An id that is not pending is
-    skipped, or with FORCE made pending first.  An id that has an owner and is not idle enough
-    stays, also with FORCE.
+    - An id that the stream no longer has leaves the PEL in any case.
+    - An id that is not pending is skipped.  With FORCE it is made pending first, and is claimed.
+    - An id that has an owner and is not idle enough stays, even with FORCE.
 
     Returns:
         The group's new state, and the reply.
@@ -244,13 +246,13 @@ def xclaim(
             if pending.pop(stream_id, None) is not None:
                 deleted.append(stream_id)
         elif _is_free(entry, request, now_ms):
-            pending[stream_id] = _claimed(stream_id, entry, request, now_ms)
+            pending[stream_id] = _claimed_entry(stream_id, entry, request, now_ms)
             claimed.append(stream_id)
     raised_id = max(group.last_delivered_id, request.last_id or group.last_delivered_id)
     return Group(
         last_delivered_id=raised_id,
         pending=tuple(pending[stream_id] for stream_id in sorted(pending)),
-        consumers=_seen(
+        consumers=_consumers_after(
             group.consumers, [(request.consumer, bool(claimed))], request.profile, now_ms
         ),
     ), ClaimReply(tuple(claimed), tuple(deleted))
@@ -264,7 +266,7 @@ def _is_free(entry: PendingEntry | None, request: ClaimRequest, now_ms: int) -> 
     return bool(rules.is_free(entry is not None, owned, idle_enough, request.force))
 
 
-def _claimed(
+def _claimed_entry(
     stream_id: StreamId, entry: PendingEntry | None, request: ClaimRequest, now_ms: int
 ) -> PendingEntry:
     before = rules.FORCED_COUNT if entry is None else entry.delivery_count
@@ -301,7 +303,10 @@ def xpending_summary(group: Group) -> PendingSummary:
 
 
 def xpending_range(group: Group, query: PendingRange, now_ms: int) -> tuple[PendingEntry, ...]:
-    """Return the pending entries of a range, by id, with those that the stream no longer has."""
+    """Return the pending entries of a range, by id.
+
+    Entries that the stream no longer has are among them.
+    """
     least_ms = query.min_idle_ms or 0
     matching = (
         entry

@@ -10,12 +10,13 @@ STREAM`):
 - `entries-added` and `last-generated-id` never decrease, and each added entry raises both.
 - `length` is `entries-added` minus all deletions by XDEL and by trimming.
 - XDEL raises `max-deleted-entry-id` to each larger id that it deletes.  Trimming does not change
-  it.
+  this id.
 - Trimming deletes the entry with the smallest id, so a trimmed id is smaller than
   `recorded-first-entry-id`.  `XTRIM … ACKED` of Redis 8.2 does not follow this rule.  For such
   servers `max_deleted_id` is omitted, and ids prove less.
 
-XSETID and RESTORE can set the counters by hand.  A stream changed by them may count as another one.
+XSETID and RESTORE can set the counters to any value.  So a stream that they changed may count as
+another stream.
 """
 
 from __future__ import annotations
@@ -89,17 +90,19 @@ def is_other_stream(
 
 def _least_deletions(before: StreamCounters, now: StreamCounters, missing: MissingEntries) -> int:
     """Return the least number of deletions that the ids prove."""
-    old = before.length if _has_only_new_entries(before, now) else missing.count
-    return old + _has_deleted_new_entry(before, now)
+    deleted_old = before.length if _has_only_new_entries(before, now) else missing.count
+    return deleted_old + _has_deleted_new_entry(before, now)
 
 
 def _has_only_new_entries(before: StreamCounters, now: StreamCounters) -> bool:
+    """Return True if it is known that the stream has no entry of the earlier reading."""
     if now.length == 0:
         return True
     return now.first_id is not None and now.first_id > before.last_generated_id
 
 
 def _has_deleted_new_entry(before: StreamCounters, now: StreamCounters) -> bool:
+    """Return True if XDEL deleted an entry that was added after the earlier reading."""
     return now.max_deleted_id is not None and now.max_deleted_id > before.last_generated_id
 
 
@@ -115,10 +118,9 @@ def _may_keep_an_old_entry(
 ) -> bool:
     """Return False if the first entry is old, although all old entries must have been deleted.
 
-    They must have been if at least as many old entries were deleted as there were before.
-
-    Trimming deletes the smallest ids first.  So if the first entry is old, only XDEL can have
-    deleted a new one.
+    All of them must have been deleted if the number of deletions of old entries is at least the
+    earlier length.  If the first entry is old, only XDEL can have deleted new entries, because
+    trimming deletes the smallest ids first.  So if XDEL did not, all deletions are of old entries.
     """
     if now.first_id is None or now.max_deleted_id is None or _has_only_new_entries(before, now):
         return True

@@ -1,8 +1,8 @@
 """Execute server commands that are given as words, with the server's replies and errors.
 
-The order in which the server checks the words decides which error it reports first.  The order is
-that of Redis 7.2 and Valkey 9.1, and each command states it.  A command with an error changes
-nothing.
+The server reports the first error that it finds, so the order of its checks matters.  The order is
+that of Redis 7.2 and Valkey 9.1, and is documented at each command.  A command with an error
+changes nothing.
 
 The server reads option words and the names in its errors as C strings, which end at a NUL byte.
 Line breaks in an error become spaces.
@@ -43,7 +43,7 @@ _PLAIN_WORD = re.compile(rb"[A-Za-z0-9_:./@+*-]+")
 
 
 def redis_cli_word(word: bytes) -> str:
-    r"""Return a word as redis-cli reads it from a line.
+    r"""Return a word as a user writes it in a line of redis-cli.
 
     The word is plain, or in double quotes with `\xhh` for each byte that is not printable ASCII.
     """
@@ -84,10 +84,10 @@ def execute(
     """Execute XAUTOCLAIM, XCLAIM, XPENDING or XACK at `now_ms`.
 
     Returns:
-        The keyspace afterwards, and the reply.  The given keyspace does not change.
+        The new keyspace, and the reply.  The given keyspace does not change.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     match words[0].lower() if words else b"":
@@ -119,11 +119,11 @@ def xautoclaim(
     The last check is that the key and the group exist.
 
     Returns:
-        The keyspace afterwards, and the reply: cursor, claimed entries (ids only with JUSTID),
+        The new keyspace, and the reply: cursor, claimed entries (ids only with JUSTID),
         deleted ids.  The given keyspace does not change.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     key, group_name, parsed = parse_xautoclaim(words)
@@ -136,10 +136,10 @@ def xautoclaim(
 
 
 def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimRequest]:
-    """Return key, group and request of an XAUTOCLAIM.  COUNT is 100 if the words give none.
+    """Return the key, the group and the request of an XAUTOCLAIM.  The default of COUNT is 100.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xautoclaim", least=6)
@@ -161,7 +161,7 @@ def parse_xautoclaim(words: Sequence[bytes]) -> tuple[bytes, bytes, AutoclaimReq
 
 
 def _parse_options(options: Sequence[bytes]) -> tuple[int, bool]:
-    """Return COUNT and JUSTID, from words in any case and order.  The last COUNT counts."""
+    """Return COUNT and JUSTID.  The words may be in any case and order, and the last COUNT wins."""
     count, justid = DEFAULT_COUNT, False
     rest = iter(options)
     for word in rest:
@@ -196,14 +196,15 @@ def xclaim(
 
     The words are `XCLAIM key group consumer min-idle-time id [id …] [option …]`.  The first checks
     are the number of words, and that the key and the group exist.  Then the words are checked in
-    this order: min-idle, ids up to the first word that is not an id, options from left to right.
+    this order: min-idle, the ids, the options from left to right.  The ids end before the first
+    word that is not an id.
 
     Returns:
-        The keyspace afterwards, and the reply: claimed entries in the order of the words (ids only
+        The new keyspace, and the reply: claimed entries in the order of the words (ids only
         with JUSTID).
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xclaim", least=6)
@@ -216,10 +217,10 @@ def xclaim(
 
 
 def parse_xclaim(words: Sequence[bytes]) -> ClaimRequest:
-    """Return the request of an XCLAIM, whose second and third words are key and group.
+    """Return the request of an XCLAIM, without its key and group (the second and third word).
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xclaim", least=6)
@@ -241,7 +242,7 @@ def _leading_ids(words: Sequence[bytes]) -> Iterator[StreamId]:
 def _parse_claim_options(words: Sequence[bytes]) -> dict[str, Any]:
     """Return the options of an XCLAIM as attributes of its request.
 
-    If an option is given several times, the last one counts.  IDLE and TIME are one option here.
+    If an option occurs several times, the last one wins.  IDLE and TIME count as one option here.
     """
     options: dict[str, Any] = {}
     rest = iter(words)
@@ -267,8 +268,8 @@ def _parse_claim_value(option: bytes, value: bytes) -> dict[str, Any]:
         name = option.decode("ascii").upper()
         raise ReplyError(f"ERR Invalid {name} option argument for XCLAIM")
     if option == b"retrycount":
-        return {"retrycount": number if number >= 0 else None}
-    return {
+        return {"retrycount": number if number >= 0 else None}  # the server ignores a negative one
+    return {  # both, so that a later IDLE replaces an earlier TIME, and vice versa
         "idle_ms": number if option == b"idle" else None,
         "time_ms": number if option == b"time" else None,
     }
@@ -288,7 +289,7 @@ def xpending(keyspace: Keyspace, words: Sequence[bytes], now_ms: int) -> list[Re
         The summary (number, smallest id, largest id, consumers), or the rows of the range.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     query = parse_xpending(words)
@@ -303,7 +304,7 @@ def parse_xpending(words: Sequence[bytes]) -> PendingRange | None:
     """Return the range that an XPENDING requests, or None if it requests the summary.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xpending", least=3)
@@ -342,14 +343,14 @@ def _pending_row(entry: PendingEntry, now_ms: int) -> list[Reply]:
 def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
     """Execute `XACK key group id [id …]`.
 
-    The order of the checks is: the number of words, that the key and the group exist, the ids.
-    Without the key or the group no entry is acknowledged, and no id is checked.
+    The number of words is checked first.  If the key or the group does not exist, no entry is
+    acknowledged, and the ids are not checked.
 
     Returns:
-        The keyspace afterwards, and the number of the ids that were pending.
+        The new keyspace, and the number of the ids that were pending.
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xack", least=4)
@@ -362,17 +363,17 @@ def xack(keyspace: Keyspace, words: Sequence[bytes]) -> tuple[Keyspace, int]:
 
 
 def parse_xack(words: Sequence[bytes]) -> tuple[StreamId, ...]:
-    """Return the ids of an XACK, whose second and third words are key and group.
+    """Return the ids of an XACK, without its key and group (the second and third word).
 
     Raises:
-        ReplyError: the server's error.
+        ReplyError: the server would reply with this error.
         RequestError: the words are another command.
     """
     _check_command(words, b"xack", least=4)
     return tuple(map(_parse_strict_id, words[3:]))
 
 
-# ------------------------------------------------------------------- all of them
+# ------------------------------------------------------------------- for all commands
 
 
 def no_group(key: bytes, group: bytes) -> ReplyError:
@@ -432,9 +433,9 @@ def _parse_plain_integer(word: bytes) -> int:
 
 
 def _parse_integer(word: bytes) -> int | None:
-    """Return a signed 64-bit integer that is in its canonical form (`string2ll`), or else None.
+    """Return a signed 64-bit integer, or None if the word is not one in canonical form.
 
-    This form has no plus sign and no leading zeros.
+    The canonical form has no plus sign and no leading zeros (`string2ll`).
     """
     if _INTEGER.fullmatch(word) is None:
         return None
@@ -443,6 +444,7 @@ def _parse_integer(word: bytes) -> int | None:
 
 
 def _in_error(name: bytes) -> str:
+    """Return a name as the server writes it in an error."""
     return c_string(name).decode("utf-8", "surrogateescape").translate(_LINE_BREAKS)
 
 
@@ -455,5 +457,5 @@ def _ids(stream_ids: Sequence[StreamId]) -> list[Reply]:
 
 
 def _rows(stream_ids: Sequence[StreamId], stream: Stream) -> list[Reply]:
-    """Return entries as XRANGE returns them: id, then the fields in their order."""
+    """Return entries as XRANGE returns them: the id, and the list of fields in their order."""
     return [[_id(stream_id), list(stream.entries[stream_id])] for stream_id in stream_ids]
