@@ -83,7 +83,7 @@ def check_removals(
     """
     if not due:
         return Removals()
-    stored = _stored_streams(begun, due)
+    stored = _stored_streams(begun, due, source.streams)
     missing = _missing_by_stream(due)
     replaced = sorted(
         row["stream"]
@@ -111,16 +111,26 @@ def check_removals(
     return Removals(tuple(replaced), unexplained)
 
 
-def _stored_streams(begun: Begun, due: Mapping[str, Relation]) -> list[Record]:
-    """Return the stored rows of the streams that lose rows, each with the ids of its server."""
+def _stored_streams(begun: Begun, due: Mapping[str, Relation], read: Relation) -> list[Record]:
+    """Return the stored rows of the streams that lose rows, each with the ids of its server.
+
+    The column `is_read` is True if the source still has the stream.
+
+    Args:
+        read: one row per stream that the source has.
+    """
     touched = [rows.where("removed > 0").select("stream") for rows in due.values()]
     # An abandoned run also writes rows of `streams`, to invalidate proofs.  The counters in these
     # rows are from an earlier run, so the server of the abandoned run does not belong to them.
     servers = begun.relation("runs").where(NOT_ABANDONED).select("run_seq", *_SERVER)
     joined = begun.relation("streams").sql(
-        f"SELECT this.stream, {', '.join((*_COUNTERS, *_SERVER))} FROM {{this}} AS this"
+        f"SELECT this.stream, {', '.join((*_COUNTERS, *_SERVER))},"
+        " read.stream IS NOT NULL AS is_read FROM {this} AS this"
         " LEFT SEMI JOIN {touched} AS touched ON this.stream = touched.stream"
-        " LEFT JOIN {servers} AS servers ON this.run_seq = servers.run_seq",
+        " LEFT JOIN {servers} AS servers ON this.run_seq = servers.run_seq"
+        " LEFT JOIN (SELECT DISTINCT stream FROM {read} AS read) AS read"
+        " ON this.stream = read.stream",
+        read=read,
         touched=union_by_name(touched, {"stream": "STRING"}),
         servers=servers,
     )
@@ -156,7 +166,7 @@ def _is_other_server(stored: Record, server: ServerIdentity) -> bool:
 
 def _is_deleted(stored: Record, source: SourceState) -> bool:
     """Return True if the source no longer has a stream, and the process that had it still runs."""
-    is_gone = stored["stream"] not in source.closing and source.scope.group_glob == "*"
+    is_gone = not stored["is_read"] and source.scope.group_glob == "*"
     read = _server_of_stream(stored)
     return is_gone and read.run_id is not None and read == source.server
 
@@ -190,7 +200,7 @@ def _gone_streams_text(stored: Iterable[Record], source: SourceState) -> str:
 
     The text is empty if there are no such streams, or if they are unknown.
     """
-    names = sorted(row["stream"] for row in stored if row["stream"] not in source.closing)
+    names = sorted(row["stream"] for row in stored if not row["is_read"])
     if not names or source.scope.group_glob != "*":
         return ""
     shown = [one_line(name) for name in names[:_MOST_SHOWN]]

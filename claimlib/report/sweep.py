@@ -56,8 +56,7 @@ def report_of_reply(
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
-    has_all = limit is not None and count <= limit
-    totals = _totals(rows.shown) if has_all else _all_totals(reply.groups)
+    totals = _totals(rows.shown) if len(rows.shown) == count else _all_totals(reply.groups)
     losses = Losses.of(reply)
     total = ("total", groups_text(count), *_numbers(totals), "")
     return Report(

@@ -319,7 +319,7 @@ def test_the_line_for_schedulers_goes_on_page_by_page_and_begins_again_at_the_en
     )  # nothing is due, so the page reached the end
 
 
-@pytest.mark.parametrize("limit", [50, 1])
+@pytest.mark.parametrize("limit", [50, 1, 200_000])
 def test_totals_over_sweeps_and_pages_add_up_or_are_null(claimlib, stalled, tmp_path, limit):
     policy = tmp_path / "policy.toml"
     request = 'consumer = "c"\nmin_idle = "1m"\n'
