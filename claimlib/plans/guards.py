@@ -79,8 +79,8 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
     Args:
         judged: `survey.judged`, with the groups' keys.
         examined: the accepted groups' candidates, see `sweep.candidates`.
-        pending: all of pending, because `max_deleted_share` is a share of the group's whole PEL, even
-            for a page.
+        pending: all of pending, because `max_deleted_share` is a share of the group's whole PEL,
+            even for a page.
     """
     claimed: str = rules.is_claimed(*terms("present", "is_claimable")).sql
     purged: str = rules.is_deleted(*terms("present")).sql

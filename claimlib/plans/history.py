@@ -47,7 +47,13 @@ def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Rela
     of_read = read.sql(
         f"""
         SELECT {
-            _columns("e", event=f"'{READ}'", run_seq="d.run_seq", at_ms="e.snapshot_ms", **no_earlier_state)
+            _columns(
+                "e",
+                event=f"'{READ}'",
+                run_seq="d.run_seq",
+                at_ms="e.snapshot_ms",
+                **no_earlier_state,
+            )
         }, d.request
         FROM {{this}} AS e JOIN {{decisions}} AS d ON e.landing = d.landing
         """,

@@ -101,8 +101,9 @@ class TableMap:
 
     Attributes:
         columns: the given table's column by key of `PARTS`.  An id may have two columns.
-        id_bits: True if an id's two columns are BIGINTs with the BITS of the unsigned numbers, as in
-            the store's tables.  False if they have the numbers themselves, which are not negative.
+        id_bits: True if an id's two columns are BIGINTs with the BITS of the unsigned numbers, as
+            in the store's tables.  False if they have the numbers themselves, which are not
+            negative.
         said_at: the place of an assignment by its key, for messages.
 
     Examples:

@@ -47,7 +47,7 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
         accepted: `survey.judged` without the refused groups, with the groups' keys.
         owners: `keys.owners_of_keys`.
     """
-    new_owner = "coalesce(recipient, caller)"
+    owner = "coalesce(recipient, caller)"
     parked = f"outcome = {Outcome.PARKED:d}"
     claimed = f"outcome IN ({Outcome.PARKED:d}, {Outcome.CLAIMED:d})"
     return decided.sql(
@@ -63,7 +63,7 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
             {name_or_error("from_consumer", "from_consumer_key", "is_known")} AS from_consumer,
             from_delivery_time_ms, from_delivery_count,
             CASE WHEN {parked} THEN parking_consumer
-                WHEN {claimed} THEN {name_or_error(new_owner, "group_key", f"{new_owner} IS NOT NULL")}
+                WHEN {claimed} THEN {name_or_error(owner, "group_key", f"{owner} IS NOT NULL")}
                 END AS consumer,
             CASE WHEN {claimed} THEN now_ms END AS delivery_time_ms,
             CASE WHEN {claimed} THEN delivery_count END AS delivery_count,

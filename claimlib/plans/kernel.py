@@ -199,7 +199,7 @@ def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
     of each id that has one, and so on.
     """
     starts = _starts(batch)
-    # By row: the number of its id in the batch, and the number of its request among those of the id.
+    # By row: the number of its id in the batch, and the position of its request for this id.
     id_number = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
     turn = np.arange(len(batch)) - starts[id_number]
     state = _State.of(batch.iloc[starts])

@@ -111,8 +111,8 @@ def bytes_sql(name: str) -> str:
     return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
-# SQL for the keys of a row's stream, of its (stream, consumer_group), and of its owner.  The last is
-# not null if an entry has no owner.
+# SQL for the keys of a row's stream, of its (stream, consumer_group), and of its owner.  The key of
+# the owner is not null, even if an entry has no owner.
 STREAM_KEY = "xxhash64(stream)"
 GROUP_KEY = "xxhash64(stream, consumer_group)"
 CONSUMER_KEY = "xxhash64(consumer)"

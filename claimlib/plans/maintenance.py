@@ -10,7 +10,7 @@ def old_runs(runs: Relation, before_ms: int) -> Relation:
     """Return the last run before the first run that is not old.
 
     A run is old if it ended before a time.  A run without times is not old.  The result is one row
-    with the column `through`: the number of that last run, or 0 if the first run is not old.
+    with the column `through`: the number of that last run, or 0 if there is no such run.
 
     Args:
         runs: the table.
