@@ -219,7 +219,9 @@ def replaced_and_removed(compared: Relation) -> Relation:
             f"CASE WHEN {is_replaced} THEN '{Kind.PENDING_REPLACED}'"
             f" ELSE '{Kind.PENDING_REMOVED}' END AS kind",
             *(f"stored_{name} AS {name}" for name in GROUP),
-            *("id_ms", "id_seq", *before),
+            "id_ms",
+            "id_seq",
+            *before,
             *(f"CASE WHEN {is_replaced} THEN {name} END AS {name}" for name in _STATE),
         )
         .distinct()
@@ -332,7 +334,10 @@ def filled_and_removed(compared: Relation) -> Relation:
         .select(
             f"CASE WHEN difference = 'filled' THEN '{Kind.ENTRY_FILLED}'"
             f" ELSE '{Kind.ENTRY_REMOVED}' END AS kind",
-            *("stored_stream AS stream", "id_ms", "id_seq", "from_payload"),
+            "stored_stream AS stream",
+            "id_ms",
+            "id_seq",
+            "from_payload",
         )
         .distinct()
     )

@@ -113,7 +113,9 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
         pending=pending,
     )
     return joined.select(
-        *(*GROUP, *(name for name in judged.columns if name not in (*GROUP, "reason")), "reason"),
+        *GROUP,
+        *(name for name in judged.columns if name not in (*GROUP, "reason")),
+        "reason",
         *(
             f"CASE WHEN {is_weighed} THEN coalesce({name}, 0L) END AS {name}"
             for name in ("spared", "parked")

@@ -10,7 +10,11 @@ from claimlib.schema import Kind
 _CHANGED = (*CHANGED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
 EVENTS = (
     *_CHANGED,
-    *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
+    Kind.ACKNOWLEDGED,
+    Kind.TOUCHED,
+    Kind.GONE,
+    Kind.LOST,
+    Kind.KEPT,
 )
 """The kinds of journal rows that state how a run changed or found a pending entry."""
 # In `returned` and `withdrawn` rows `at_ms` is the time of the tombstone, not of the event.
@@ -19,7 +23,14 @@ READ = "read"
 """The `event` of an entry that a snapshot or an import read from its source."""
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
 COLUMNS = (
-    *("run_seq", "command", "run_id", "event", "at_ms", *GROUP, "id_ms", "id_seq"),
+    "run_seq",
+    "command",
+    "run_id",
+    "event",
+    "at_ms",
+    *GROUP,
+    "id_ms",
+    "id_seq",
     *(f"from_{name}" for name in _STATE),
     *_STATE,
 )

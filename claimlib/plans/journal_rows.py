@@ -97,9 +97,14 @@ def group_rows(groups: Relation) -> Relation:
     is_sweep = "count IS NULL"
     return groups.select(
         f"CASE WHEN reason IS NULL THEN '{Kind.SWEPT}' ELSE '{Kind.REFUSED}' END AS kind",
-        *(*PLACE, "consumer", f"to_json(struct({request})) AS request", "now_ms AS at_ms"),
+        *PLACE,
+        "consumer",
+        f"to_json(struct({request})) AS request",
+        "now_ms AS at_ms",
         *(f"CASE WHEN {is_sweep} THEN {name} END AS {name}" for name in _OF_WHOLE_PELS),
-        *("spared", "parked", "reason"),
+        "spared",
+        "parked",
+        "reason",
     )
 
 
@@ -132,8 +137,10 @@ def cursor_rows(accepted: Relation, next_ids: Relation | None) -> Relation:
         )
     return with_cursor.select(
         f"'{Kind.CURSOR}' AS kind",
-        *(*PLACE, "cursor AS cursor_name"),
-        *("coalesce(next_ms, 0L) AS next_ms", "coalesce(next_seq, 0L) AS next_seq"),
+        *PLACE,
+        "cursor AS cursor_name",
+        "coalesce(next_ms, 0L) AS next_ms",
+        "coalesce(next_seq, 0L) AS next_seq",
         "now_ms AS at_ms",
     )
 
@@ -149,5 +156,8 @@ def consumer_rows(accepted: Relation) -> Relation:
     """
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").select(
         f"'{Kind.CONSUMER}' AS kind",
-        *(*PLACE, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
+        *PLACE,
+        "consumer",
+        "now_ms AS at_ms",
+        "now_ms AS seen_time_ms",
     )

@@ -24,8 +24,12 @@ BEFORE, AFTER = "before", "after"
 """The values of `fact` for an entry that was pending before the run, or after it."""
 _FACT = {"reason": "STRING", "idle_ms": "BIGINT", "delivery_count": "BIGINT"}
 PENDING = (
-    *("pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-    *("delivered_5_plus", "delivered_10_plus"),
+    "pending",
+    "stalled",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "delivered_5_plus",
+    "delivered_10_plus",
 )
 """The columns about the pending entries at one time, without the ending `_before` or `_after`."""
 TIMES = (BEFORE, AFTER)
@@ -56,8 +60,11 @@ def facts(
     null_columns = {name: f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _FACT.items()}
     pending = [
         rows.select(
-            *(*GROUP, f"'{name}' AS fact", null_columns["reason"]),
-            *("CASE WHEN idle_ms >= 0 THEN idle_ms END AS idle_ms", "delivery_count"),
+            *GROUP,
+            f"'{name}' AS fact",
+            null_columns["reason"],
+            "CASE WHEN idle_ms >= 0 THEN idle_ms END AS idle_ms",
+            "delivery_count",
         )
         for name, rows in ((BEFORE, before), (AFTER, after))
         if rows is not None
@@ -159,7 +166,8 @@ def totals(groups: Relation, times: Collection[str]) -> Relation:
         return f"{number} AS stalled_groups_{time}"
 
     return groups.select(
-        *("count(*) AS groups", "count_if(reason IS NOT NULL) AS refused"),
+        "count(*) AS groups",
+        "count_if(reason IS NOT NULL) AS refused",
         *map(stalled, TIMES),
         *(total(name, time) for name in PENDING for time in TIMES),
         *(f"{_sum(name)} AS {name}" for name in (*CHANGES, "changed", Kind.LOST)),

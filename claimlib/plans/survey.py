@@ -110,7 +110,13 @@ IS_INVALID = "(delivery_time_ms < 0 OR delivery_count < 0)"
 """The SQL condition that a pending row has an impossible time or count."""
 
 _SURVEYED = (
-    *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms", "min_idle_ms"),
+    "start_ms",
+    "start_seq",
+    "page_end_ms",
+    "page_end_seq",
+    "count",
+    "now_ms",
+    "min_idle_ms",
     *PROVEN_RANGE,
 )
 

@@ -18,8 +18,10 @@ _KERNEL_COLUMNS = {
     "outcome": "TINYINT",
     **dict.fromkeys(
         (
-            *("from_consumer_key", "from_delivery_time_ms"),
-            *("from_delivery_count", "delivery_count"),
+            "from_consumer_key",
+            "from_delivery_time_ms",
+            "from_delivery_count",
+            "delivery_count",
         ),
         "BIGINT",
     ),
@@ -47,7 +49,12 @@ def candidates(
     """
     request = accepted.select(
         "group_key",
-        *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
+        "start_ms",
+        "start_seq",
+        "page_end_ms",
+        "page_end_seq",
+        "count",
+        "now_ms",
         *(name for name in kernel.REQUEST if name not in {"now_ms", "raise_by"}),
     )
     rows = pending.sql(
@@ -63,8 +70,14 @@ def candidates(
         _with_owners(rows, owners)
         .select("*", *_CONDITIONS)
         .select(
-            *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count"),
-            *("is_idle_enough", "is_exhausted", "is_claimable"),
+            *_ENTRY,
+            "consumer_key",
+            "is_spared",
+            "is_parking",
+            "count",
+            "is_idle_enough",
+            "is_exhausted",
+            "is_claimable",
         )
     )
     present = with_presence(narrow, entries)

@@ -26,8 +26,13 @@ CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
 """The names of two counts of retired consumers: those removed on the server, and the others."""
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
-    *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
-    *("server_consumer", "server_count"),
+    "is_claim",
+    "is_ack",
+    "consumer",
+    "delivery_count",
+    "latest_delivery_ms",
+    "server_consumer",
+    "server_count",
 )
 """The columns whose values are equal for all entries of a batch.  A batch is part of one group."""
 _IN_GROUP = (*BATCH, *ID_ORDER)

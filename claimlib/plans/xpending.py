@@ -88,9 +88,13 @@ def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) ->
         conditions.append(f"delivery_count >= {min_deliveries:d}")
     # `greatest` is not used, because it skips a null, and an unknown idle time is not 0.
     return entries.where(" AND ".join(conditions)).select(
-        *(*GROUP, "id_ms", "id_seq", "consumer"),
+        *GROUP,
+        "id_ms",
+        "id_seq",
+        "consumer",
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
-        *("delivery_time_ms", "delivery_count"),
+        "delivery_time_ms",
+        "delivery_count",
     )
 
 
@@ -251,18 +255,33 @@ _OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 _REST = ", ".join(
     (
-        *("pending", "oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+        "pending",
+        "oldest_idle_ms",
+        "oldest_delivery_time_ms",
+        "highest_delivery_count",
         *_SUMS,
-        *("owners", "idle_owners", "unknown_owners"),
+        "owners",
+        "idle_owners",
+        "unknown_owners",
     )
 )
 CHANGED = "changed_by_runs"
 """The column of an overview with the number of entries that runs have changed since the snapshot.
 """
 OVERVIEW = (
-    *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
-    *("oldest_delivery_time_ms", "highest_delivery_count"),
-    *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
+    "is_known",
+    "snapshot_ms",
+    "now_ms",
+    "pending",
+    "stalled",
+    "oldest_idle_ms",
+    "oldest_delivery_time_ms",
+    "highest_delivery_count",
+    "delivered_5_plus",
+    "delivered_10_plus",
+    "owners",
+    "idle_owners",
+    "unknown_owners",
     CHANGED,
 )
 # Map each number of some entries or owners to the number of all of them.  If there are none at all,

@@ -104,15 +104,36 @@ def report_of_bulk(
 
 
 COLUMNS = headings(
-    *("request", "stream", "consumer_group", "id", "status"),
-    *("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count"),
-    *("consumer", "delivery_count"),
+    "request",
+    "stream",
+    "consumer_group",
+    "id",
+    "status",
+    "from_consumer",
+    "from_delivery_time_ms",
+    "from_idle_ms",
+    "from_delivery_count",
+    "consumer",
+    "delivery_count",
 )
 """The headings by column.  The first three columns may be left out."""
 NAMES = (
-    *("request", "position", "stream", "consumer_group", "id", "status", "consumer"),
-    *("delivery_time_ms", "delivery_count", "from_consumer", "from_delivery_time_ms"),
-    *("from_delivery_count", "at_ms", "from_idle_ms", "payload", "fields"),
+    "request",
+    "position",
+    "stream",
+    "consumer_group",
+    "id",
+    "status",
+    "consumer",
+    "delivery_time_ms",
+    "delivery_count",
+    "from_consumer",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "at_ms",
+    "from_idle_ms",
+    "payload",
+    "fields",
 )
 
 
@@ -152,11 +173,17 @@ def _group_of(row: Mapping[str, Any]) -> str:
 
 def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
-        *(row["request"], visible(row["stream"]), visible(row["consumer_group"]), row["id"]),
-        *(row["status"].replace("_", " "), visible(row["from_consumer"])),
-        *(instant(row["from_delivery_time_ms"]), idle(row["from_idle_ms"])),
+        row["request"],
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
+        row["id"],
+        row["status"].replace("_", " "),
+        visible(row["from_consumer"]),
+        instant(row["from_delivery_time_ms"]),
+        idle(row["from_idle_ms"]),
         row["from_delivery_count"],
-        *(visible(row["consumer"]), row["delivery_count"]),
+        visible(row["consumer"]),
+        row["delivery_count"],
     )
 
 

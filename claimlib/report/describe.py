@@ -67,8 +67,13 @@ def report_of_description(
 
 
 COLUMNS = headings(
-    *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
-    *("active_time_ms", "seen_time_ms"),
+    *GROUP,
+    "consumer",
+    "pending",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "active_time_ms",
+    "seen_time_ms",
 )
 NAMES = (*CONSUMER_COLUMNS, "oldest_delivery_time", "active_time", "seen_time")
 
@@ -79,7 +84,9 @@ def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
     at = at_ms if row["now_ms"] is None else row["now_ms"]
     return (
         *(visible(row[name]) for name in (*GROUP, "consumer")),
-        *(row["pending"], idle(row["oldest_idle_ms"]), row["highest_delivery_count"]),
+        row["pending"],
+        idle(row["oldest_idle_ms"]),
+        row["highest_delivery_count"],
         *(_ago(row[name], at) for name in ("active_time_ms", "seen_time_ms")),
     )
 

@@ -24,7 +24,9 @@ def report_of_period(report: PeriodReport) -> Report:
         columns=COLUMNS,
         rows=tuple(
             (
-                *(row["run_seq"], visible(row["key"]), instant(row["ended_ms"])),
+                row["run_seq"],
+                visible(row["key"]),
+                instant(row["ended_ms"]),
                 *(row[name] for name in tuple(COLUMNS)[3:]),
             )
             for row in report.runs
