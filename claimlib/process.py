@@ -53,7 +53,7 @@ MEANINGS: Mapping[int, str] = {
 }
 """The meaning of each exit code."""
 
-# Java's errors for storage that did not answer.  They reach Python as text only.
+# Java's errors for storage that did not answer.  Python gets only the texts of such errors.
 _NETWORK_ERRORS = (
     "java.net.ConnectException",
     "java.net.NoRouteToHostException",
@@ -62,6 +62,7 @@ _NETWORK_ERRORS = (
     "java.net.UnknownHostException",
 )
 
+# The extra of claimlib that installs a package, by package.
 _EXTRAS = {
     "delta": "spark",
     "jinja2": "report",
@@ -87,14 +88,18 @@ def _no_run() -> str:
 
 
 class _Signals:
-    """Hold the signal that asked this process to end, and the text on the state of the store."""
+    """Hold the signal that ended this process, and a function that describes the store's state."""
 
     def __init__(self) -> None:
         self.received: int | None = None
         self.state: Callable[[], str] = _no_run
 
     def catch(self, number: int, _frame: FrameType | None) -> None:
-        """Store the signal, because an interrupt becomes another error on its way through Spark."""
+        """Store the signal, and raise KeyboardInterrupt.
+
+        Spark may replace this error by another one.  The stored signal shows that it was an
+        interruption.
+        """
         self.received = number
         raise KeyboardInterrupt
 
@@ -105,8 +110,8 @@ _signals = _Signals()
 def catch_signals() -> None:
     """Make Ctrl-C and SIGTERM end this process in order.
 
-    Call this again once Spark has started, because pyspark installs a handler of its own.  That
-    handler sends a command to a JVM that the same Ctrl-C has ended.
+    Call this again after Spark has started, because pyspark installs a handler of its own.  That
+    handler sends a command to the JVM, which the same Ctrl-C may already have ended.
     """
     if current_thread() is main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -114,21 +119,21 @@ def catch_signals() -> None:
 
 
 def tell_state(state: Callable[[], str]) -> None:
-    """Set the text on the state of the store for the message of an interruption.
+    """Set the text about the state of the store that is printed if this process is interrupted.
 
     Args:
-        state: returns the text.  It is called only after an interruption, and raises nothing.
+        state: returns the text.  It is called only after an interruption, and must not raise.
     """
     _signals.state = state
 
 
 def ending(work: Callable[[], int], *, debug: Callable[[], bool] | None = None) -> int:
-    """Return the exit code of `work`, and print the error that it raises on stderr.
+    """Do the work of this process, and return its exit code.  Print an error on stderr.
 
     Args:
-        work: returns the exit code if nothing is raised.
-        debug: returns True if a traceback is wanted, too.  It is called once something was raised.
-            None if the process has no option for it.
+        work: does the work.  It returns the exit code, or raises an error.
+        debug: returns True if a traceback is printed, too.  It is called only after an error.  None
+            means that the process has no option for it.
     """
     _signals.received, _signals.state = None, _no_run
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -148,13 +153,13 @@ def _ending(work: Callable[[], int], debug: Callable[[], bool] | None) -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except Exception as raised:  # noqa: BLE001 - this is where a process ends
-        if _signals.received is not None or _comes_of_an_interrupt(raised):
+        if _signals.received is not None or _was_raised_during_interrupt(raised):
             return _interrupted()
-        says_all = debug is not None and debug()
-        if says_all:
+        has_traceback = debug is not None and debug()
+        if has_traceback:
             terminal.err(traceback.format_exc().rstrip("\n"))
         error = translated(raised)
-        terminal.say(f"error: {_named(error, can_say_more=debug is not None and not says_all)}")
+        terminal.say(f"error: {_named(error, has_debug=debug is not None and not has_traceback)}")
         return error.exit_code if isinstance(error, ClaimlibError) else OUR_FAULT
 
 
@@ -166,53 +171,58 @@ def _interrupted() -> int:
     return INTERRUPTED
 
 
-def _comes_of_an_interrupt(error: BaseException) -> bool:
+def _was_raised_during_interrupt(error: BaseException) -> bool:
     """Return True if an error was raised while an interrupt passed through the code.
 
-    Spark reports the interrupt to the JVM.  The connection may be in the middle of a command, and
-    then another error is raised.
+    Spark reports the interrupt to the JVM.  If the connection is in the middle of a command, this
+    raises another error.
     """
     seen: set[int] = set()
-    before: BaseException | None = error
-    while before is not None and id(before) not in seen:
-        if isinstance(before, KeyboardInterrupt):
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, KeyboardInterrupt):
             return True
-        seen.add(id(before))
-        before = before.__cause__ or before.__context__
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
 def translated(error: Exception) -> Exception:
-    """Return the error of claimlib for an error of a library, or the error itself if there is none.
+    """Return the error of claimlib for an error of a library, or the error itself if it is unknown.
 
-    For a package that is not installed, the error names the extra that installs it.  For storage
-    that did not answer, the error tells the user to try again.
+    If a package is not installed, the new error names the extra that installs it.  If storage did
+    not answer, the new error tells the user to try again.
     """
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if package in _EXTRAS and isinstance(error, ModuleNotFoundError):
         return MissingExtraError.for_package(_EXTRAS[package], package)
     if isinstance(error, ClaimlibError):
         return error
-    known = _spark_ended(error) or _known(str(error), _KNOWN_CAUSES)
+    known = _spark_ended(error) or _error_of_text(str(error), _KNOWN_TEXTS)
     if known is not None:
         return known
     by_java = any(name in str(error) for name in _NETWORK_ERRORS)
     if by_java or isinstance(error, ConnectionError | TimeoutError):
-        cause = without_classes(_cause(error))
+        cause = without_classes(_most_specific_line(error))
         return StoreUnreachableError(f"storage did not answer, try again: {cause}")
-    # These come last, because other errors of storage also say that a file cannot be read.
-    return _known(unquote(str(error)), _UNREADABLE) or _known(str(error), _DAMAGES) or error
+    # Damaged files come last, because the texts above may also say that a file cannot be read.
+    return (
+        _error_of_text(unquote(str(error)), _UNREADABLE)
+        or _error_of_text(str(error), _DAMAGES)
+        or error
+    )
 
 
 def _spark_ended(error: Exception) -> ClaimlibError | None:
-    """Return the error of a JVM that this process started and that has ended.
+    """Return an error if the JVM that this process started has ended.
 
-    Return None if the JVM runs, or if this process started none.
+    Return None if the JVM runs, or if this process started no JVM.
     """
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(getattr(context, "_gateway", None), "proc", None)
+    timeout_s = _JVM_END_TIMEOUT_S if _may_have_lost_jvm(error) else 0
     try:
-        code = None if jvm is None else jvm.wait(_JVM_ENDS_S if _is_of_py4j(error) else 0)
+        code = None if jvm is None else jvm.wait(timeout_s)
     except subprocess.TimeoutExpired:
         return None
     if code is None:
@@ -226,42 +236,49 @@ def _spark_ended(error: Exception) -> ClaimlibError | None:
     )
 
 
-def _is_of_py4j(error: Exception) -> bool:
-    """Return True if the connection to the JVM may be lost, and not a connection to storage."""
+def _may_have_lost_jvm(error: Exception) -> bool:
+    """Return True if the error may mean that the connection to the JVM is lost.
+
+    An error of a connection to storage does not mean this.
+    """
     modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
     by_py4j = any(name.startswith("py4j.") for name in modules)
     name = type(error).__name__
     return by_py4j and (isinstance(error, ConnectionError) or name in _LOST_BY_PY4J)
 
 
-# Not `Py4JJavaError`, which is an error that Java itself raised.
+# `Py4JJavaError` is not among them, because the JVM runs if Java itself raised an error.
 _LOST_BY_PY4J = ("Py4JError", "Py4JNetworkError")
-# A connection is lost some time before the process has ended.
-_JVM_ENDS_S = 10
-# `SparkExitCode.OOM`.
+# The time in seconds to wait for the end of the JVM, because its connection is lost earlier.
+_JVM_END_TIMEOUT_S = 10
+# The exit code `SparkExitCode.OOM`.
 _JVM_OUT_OF_MEMORY = 52
 _MORE_MEMORY = (
     "Spark ran out of memory: give it more, for example --spark-conf spark.driver.memory=8g"
     " (spark-submit: --driver-memory 8g; a cluster's executors: spark.executor.memory), or process"
     " fewer groups at once (--stream, --group)"
 )
-_Cause = tuple[str, type[ClaimlibError], str]
+_KnownText = tuple[str, type[ClaimlibError], str]
+"""A pattern for the text of an error, the error of claimlib for it, and the message for users.
+
+The groups of the pattern fill the placeholders of the message.
+"""
 
 
-def _known(text: str, causes: tuple[_Cause, ...]) -> ClaimlibError | None:
-    """Return the error for a text that has one of these causes, or None if it has none of them."""
-    for pattern, kind, said in causes:
+def _error_of_text(text: str, known: tuple[_KnownText, ...]) -> ClaimlibError | None:
+    """Return the error for the first pattern that the text matches, or None if it matches none."""
+    for pattern, kind, message in known:
         match = re.search(pattern, text)
         if match:
-            return kind(said.format(*match.groups()))
+            return kind(message.format(*match.groups()))
     return None
 
 
 FULL_DISK = re.compile(r"(No space left on device|Disk quota exceeded|File too large)")
 _PERMISSIONS = "claimlib needs permission to read, and to write for commands that change the store"
 _JARS = "add its jar (--spark-conf spark.jars.packages=…), or give another location"
-# The text of Java or of a worker, and the message for users.  The first match counts.
-_KNOWN_CAUSES: tuple[_Cause, ...] = (
+# The texts of errors of Java or of a worker.
+_KNOWN_TEXTS: tuple[_KnownText, ...] = (
     (
         r"ModuleNotFoundError: No module named '(claimlib[\w.]*)'",
         WorkerError,
@@ -418,10 +435,11 @@ _NEWER = (
     "table {0} needs a newer version of Delta Lake than the installed one: upgrade delta-spark and"
     " pyspark"
 )
+# An optional `file:` or `file://` before an absolute path.
 _FILE = "(?:file:/*(?=/))?"
 _READING = rf" Encountered error while reading file {_FILE}"
-# Spark writes the names of these files as in a URL.
-_UNREADABLE: tuple[_Cause, ...] = (
+# The texts of errors of Spark about a file.  They have the path as in a URL, so they are unquoted.
+_UNREADABLE: tuple[_KnownText, ...] = (
     (
         r"\[FAILED_READ_FILE\.CANNOT_READ_FILE_FOOTER\]" + _READING + r"(.+?)\. ",
         InputError,
@@ -443,8 +461,8 @@ _UNREADABLE: tuple[_Cause, ...] = (
         "a file of a table is damaged, {0} cannot be read: " + RESTORE,
     ),
 )
-_DAMAGES: tuple[_Cause, ...] = (
-    # The text of DuckDB.
+_DAMAGES: tuple[_KnownText, ...] = (
+    # A text of DuckDB.
     (
         r"No files found that match the pattern \"(.+?)\"",
         DamagedTableError,
@@ -494,20 +512,20 @@ _DAMAGES: tuple[_Cause, ...] = (
 
 
 def without_classes(text: str) -> str:
-    """Return a line of Java without the class names of its errors."""
+    """Return a line of an error of Java without the class names of errors."""
     return re.sub(r"(?:(?:[\w$]+\.)+[\w$]*(?:Exception|Error): )+", "", text)
 
 
-def _cause(error: Exception) -> str:
+def _most_specific_line(error: Exception) -> str:
     """Return the most specific line of an error.
 
-    For an error of Java, this is the line behind the line of py4j.  For an error of a worker, it is
-    the last line of its traceback.
+    For an error of Java, this is the line after the first line, which py4j adds.  For an error of a
+    Python worker, it is the last line of its traceback.
     """
     lines = str(error).strip().splitlines() or [""]
-    of_worker = [line.strip() for line in lines if _RAISED_IN_PYTHON.match(line.strip())]
-    if "Python worker" in lines[0] and of_worker:
-        return of_worker[-1]
+    raised_in_worker = [line.strip() for line in lines if _RAISED_IN_PYTHON.match(line.strip())]
+    if "Python worker" in lines[0] and raised_in_worker:
+        return raised_in_worker[-1]
     if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
         return lines[1].removeprefix(": ")
     return lines[0]
@@ -519,15 +537,15 @@ _RAISED_IN_PYTHON = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 def in_one_line(error: Exception) -> str:
     """Return the message of an error that `translated` returned, in one line.
 
-    The line has no class name of the error, and no stack trace of Java.
+    The line has neither the class name of the error nor a stack trace of Java.
     """
     if isinstance(error, ClaimlibError):
         return " ".join(line.strip() for line in error.message.split("\n"))
-    return _cause(error)
+    return _most_specific_line(error)
 
 
-def _named(error: Exception, *, can_say_more: bool) -> str:
+def _named(error: Exception, *, has_debug: bool) -> str:
     if isinstance(error, ClaimlibError):
         return in_one_line(error)
-    more = "; run again with --debug for the traceback" if can_say_more else ""
+    more = "; run again with --debug for the traceback" if has_debug else ""
     return f"{type(error).__name__}: {in_one_line(error)} (unexpected error{more})"

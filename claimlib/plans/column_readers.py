@@ -1,14 +1,15 @@
-r"""Read the values of given tables, which may have several forms, into a store's columns.
+r"""Convert columns of a user's tables, which may have several forms, into a store's columns.
 
-The type of a column determines the form:
+The type of a given column determines the form:
 
-- An id is ONE text column, written `ms-seq` as a server writes it, or TWO number columns.
-- A time is a number (ms since the epoch) or a timestamp.  Without a zone it is UTC.  A fraction
-  below the millisecond is cut off.
-- A name is a STRING, spelled as the tables spell it, or a BINARY, the bytes themselves.
-- Fields are an ARRAY<STRUCT<name, value>> or a MAP, of BINARY, or of STRING for its UTF-8 bytes.
+- An id is ONE column of text, written `ms-seq` as a server writes it, or TWO columns of numbers.
+- A time is a number (ms since the epoch) or a timestamp.  A timestamp without a zone is in UTC.
+  A fraction below the millisecond is cut off.
+- A name is a STRING, spelled as the store's tables spell it, or a BINARY with its bytes.
+- Fields are an ARRAY<STRUCT<name, value>> or a MAP.  Their names and values are BINARY, or STRING,
+  which stands for its UTF-8 bytes.
 
-The readers are SQL only.  A value that cannot be used becomes null.
+The readers return SQL only.  A value that cannot be used becomes null.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from claimlib.semantics.names import SPELLING
 
 
 class Shape(StrEnum):
-    """Name the kind of the values of a part."""
+    """Name the kinds of values that a part of a row can have (`input_tables.Part`)."""
 
     NAME = "name"
     ID = "id"
@@ -59,13 +60,14 @@ Reader = Callable[[Sequence[str]], list[str]]
 def reader(shape: Shape, types: Sequence[str], *, id_bits: bool) -> Reader | None:
     """Return the reader for columns of these types, or None if they cannot be read.
 
-    Its result is null if a given value cannot be used.
+    The SQL of the reader is null if a given value cannot be used.
 
     Args:
-        types: as Spark writes them.
+        types: the types of the columns, as Spark writes them.
+        id_bits: see `input_tables.TableMap`.
     """
     if len(types) == 2:
-        return _halves_reader(types, id_bits=id_bits)
+        return _reader_of_two_numbers(types, id_bits=id_bits)
     (type_,) = types
     match shape:
         case Shape.ID:
@@ -85,7 +87,7 @@ def kind_of(type_: str) -> str:
     return re.split(r"\W", type_, maxsplit=1)[0]
 
 
-def _halves_reader(types: Sequence[str], *, id_bits: bool) -> Reader | None:
+def _reader_of_two_numbers(types: Sequence[str], *, id_bits: bool) -> Reader | None:
     if id_bits:
         return list if all(type_ == "bigint" for type_ in types) else None
     return _id_of_numbers if all(map(_is_whole, types)) else None
@@ -95,19 +97,19 @@ def _name_reader(type_: str) -> Reader | None:
     if type_ == "binary":
         return lambda columns: [spelled_sql(columns[0])]
     if kind_of(type_) == "string":
-        return lambda columns: [_of_text(columns[0])]
+        return lambda columns: [_name_of_text(columns[0])]
     return None
 
 
-def _text(column: str) -> str:
-    # In a column with a collation, names that differ only in case could be equal.
+def _without_collation(column: str) -> str:
+    # The cast removes a collation, with which names that differ only in case could be equal.
     return f"CAST({column} AS STRING)"
 
 
-def _of_text(column: str) -> str:
+def _name_of_text(column: str) -> str:
     """Return SQL for a name that is a text."""
-    text = _text(column)
-    # Only names with a backslash must match the pattern, and they are few.
+    text = _without_collation(column)
+    # Only the few names with a backslash are matched with the pattern, because that is slower.
     spelling = f"instr({text}, {quote_text(_BACKSLASH)}) = 0 OR {is_spelling_sql(text)}"
     return f"CASE WHEN is_valid_utf8({text}) AND ({spelling}) THEN {text} END"
 
@@ -134,7 +136,7 @@ def _natural(number: str) -> str:
 
 
 def _millis_in_utc(timestamp: str) -> str:
-    # Spark would take it for a time of the session's zone.
+    # Without the Z, Spark would read the timestamp as a time in the session's zone.
     return f"unix_millis(TRY_CAST(concat(CAST({timestamp} AS STRING), 'Z') AS TIMESTAMP))"
 
 
@@ -143,11 +145,11 @@ _ID_TEXT = rf"\A{_HALF}-{_HALF}\z"
 
 
 def _id_of_text(columns: Sequence[str]) -> list[str]:
-    return list(id_bits_sql(_text(columns[0])))
+    return list(id_bits_sql(_without_collation(columns[0])))
 
 
 def id_bits_sql(text: str) -> tuple[str, str]:
-    """Return SQL for the BIGINTs of the halves of an id's text.
+    """Return SQL for the two BIGINTs of an id that is given as a text.
 
     Both are null if the text is not an id.
     """
@@ -180,29 +182,30 @@ def _bits(*halves: str) -> tuple[str, str]:
     return ms, seq
 
 
-# One whole character of UTF-8 that is not ASCII, its bytes read as Latin-1.
+# The bytes of one whole UTF-8 character that is not ASCII, each byte as a Latin-1 character.
 _MULTIBYTE = (
     r"[\xc2-\xdf][\x80-\xbf]"
     r"|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xed[\x80-\x9f][\x80-\xbf]"
     r"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
 )
-# A run of whole characters, or one byte that is none.
+# A sequence of whole characters, or one byte that belongs to no character.
 _RUNS = rf"((?:[\x00-\x7f]|{_MULTIBYTE})++|[\x80-\xff])"
+# ASCII without a backslash (\x5c), so that the spelling equals the name.
 _PLAIN = r"\A[\x00-\x5b\x5d-\x7f]*\z"
-_NO_CHARACTER = r"\A[\x80-\xff]\z"
+_LONE_BYTE = r"\A[\x80-\xff]\z"
 
 
 def spelled_sql(raw: str) -> str:
     r"""Return SQL for the spelling of a name's bytes, as `names.spell`.
 
-    The embedded engine calls `names.spell` instead, see `engine.dialect`.
+    The embedded engine replaces this SQL by a call of `names.spell`, see `engine.dialect`.
     """
     latin = f"decode({raw}, 'ISO-8859-1')"
-    of_run = "encode(run, 'ISO-8859-1')"
-    escape, both = quote_text(_BACKSLASH + "x"), quote_text(_BACKSLASH * 2)
-    escaped = f"concat({escape}, lower(hex({of_run})))"
-    text = f"replace(decode({of_run}, 'UTF-8'), {quote_text(_BACKSLASH)}, {both})"
-    run = f"CASE WHEN run RLIKE {quote_text(_NO_CHARACTER)} THEN {escaped} ELSE {text} END"
+    run_bytes = "encode(run, 'ISO-8859-1')"
+    escape, two_backslashes = quote_text(_BACKSLASH + "x"), quote_text(_BACKSLASH * 2)
+    escaped = f"concat({escape}, lower(hex({run_bytes})))"
+    text = f"replace(decode({run_bytes}, 'UTF-8'), {quote_text(_BACKSLASH)}, {two_backslashes})"
+    run = f"CASE WHEN run RLIKE {quote_text(_LONE_BYTE)} THEN {escaped} ELSE {text} END"
     runs = f"regexp_extract_all({latin}, {quote_text(_RUNS)}, 1)"
     return (
         f"CASE WHEN {latin} RLIKE {quote_text(_PLAIN)} THEN {latin}"
@@ -213,7 +216,7 @@ def spelled_sql(raw: str) -> str:
 def is_spelling_sql(text: str) -> str:
     """Return the SQL condition that `names.unspell` accepts a text.
 
-    The bytes of the text are matched, as for globs.
+    The pattern is matched with the bytes of the text, as for globs.
     """
     return f"(is_valid_utf8({text}) AND {bytes_sql(text)} RLIKE {quote_text(SPELLING)})"
 
@@ -224,31 +227,33 @@ _PAIRS = re.compile(rf"array<struct<(\w+):({_HALF_TYPE}),(\w+):({_HALF_TYPE})>>"
 
 
 def _fields_reader(type_: str) -> Reader | None:
-    of_map = _MAP.fullmatch(type_)
-    if of_map is not None:
-        types = {"key": of_map[1], "value": of_map[2]}
+    map_match = _MAP.fullmatch(type_)
+    if map_match is not None:
+        types = {"key": map_match[1], "value": map_match[2]}
         return lambda columns: [_pairs(f"map_entries({columns[0]})", types)]
-    of_pairs = _PAIRS.fullmatch(type_)
-    if of_pairs is None or {of_pairs[1], of_pairs[3]} != {"name", "value"}:
+    pairs_match = _PAIRS.fullmatch(type_)
+    if pairs_match is None or {pairs_match[1], pairs_match[3]} != {"name", "value"}:
         return None
-    halves = {of_pairs[1]: of_pairs[2], of_pairs[3]: of_pairs[4]}
+    halves = {pairs_match[1]: pairs_match[2], pairs_match[3]: pairs_match[4]}
     in_order = {name: halves[name] for name in ("name", "value")}
     return lambda columns: [_pairs(columns[0], in_order)]
 
 
 def _pairs(pairs: str, types: Mapping[str, str]) -> str:
-    """Return SQL for pairs as the column `fields` of a store, or null if a pair has a null.
+    """Return SQL for the column `fields` of a store, from SQL for the given pairs.
+
+    The result is null if a pair has a null.
 
     Args:
-        types: the type of each half of the given pairs, by its name there.  The first half is the
-            name, the second the value.
+        types: the types of the two halves of a given pair, by their names in `pairs`.  The first
+            half is the name of a field, and the second is its value.
     """
-    is_half = " OR ".join(f"pair.{half} IS NULL" for half in types)
-    ours = ", ".join(
+    has_null = " OR ".join(f"pair.{half} IS NULL" for half in types)
+    columns_of_pair = ", ".join(
         f"{f'pair.{half}' if type_ == 'binary' else f'CAST(pair.{half} AS BINARY)'} AS {name}"
         for (half, type_), name in zip(types.items(), ("name", "value"), strict=True)
     )
     return (
-        f"CASE WHEN size(filter({pairs}, pair -> {is_half})) = 0"
-        f" THEN transform({pairs}, pair -> struct({ours})) END"
+        f"CASE WHEN size(filter({pairs}, pair -> {has_null})) = 0"
+        f" THEN transform({pairs}, pair -> struct({columns_of_pair})) END"
     )

@@ -1,6 +1,6 @@
-"""Compute row by row what the reading of a source changes in a store, against pinned tables.
+"""Compare the rows that were read from a source with the rows of a store, one by one.
 
-`staged` is the rows that were read from the source.  `stored` is the requested part of a pinned
+`staged` has the rows that were read from the source.  `stored` is the requested part of a pinned
 table.  A difference of `pending` is one of
 
     new        the source has the row and the store does not
@@ -11,12 +11,15 @@ For entries, `filled` takes the place of `replaced`.  A `filled` entry has a pay
 lacks, or another payload.  The journal has the rows that are replaced, filled or removed, with the
 values that the store had.  It does not have new rows, because the staged rows include them.
 
-A removed row is EXPLAINED if the source shows why it is gone.  For `pending`, its group still
-exists and has delivered up to the last removed row, so consumers have acknowledged these rows.  For
-an entry, its stream still exists and has generated ids up to the last removed one.  So these
-entries were deleted or trimmed.  The removal is not explained if the stream or the group no longer
-exists.  It is not explained either if another stream has replaced the stream
-(`semantics.stream_life`).
+A removal is EXPLAINED if the source shows why the row is gone:
+
+- A row of `pending`: its group still exists, and has delivered ids up to the largest removed one.
+  So consumers have acknowledged the removed rows of the group.
+- An entry: its stream still exists, and has generated ids up to the largest removed one.  So the
+  removed entries of the stream were deleted or trimmed.
+
+The removal is not explained if the stream or the group no longer exists, or if another stream has
+replaced the stream (`semantics.stream_life`).
 """
 
 from __future__ import annotations
@@ -65,13 +68,14 @@ class Scope:
     def has_whole_stream(self) -> str:
         """Return the condition that a row's stream was requested with all of its groups.
 
-        If only some groups were requested, a stream that was not read may still exist.
+        The condition is false if only some groups were requested, because a stream that was not
+        read may still exist then.
         """
         return self.has_stream() if self.group_glob == "*" else "false"
 
     @property
     def stream(self) -> str | None:
-        """Return the spelled name of the only requested stream, or None if more may match."""
+        """Return the spelled name of the requested stream, or None if several may match."""
         name = literal_name(self.stream_glob)
         return None if name is None else spell(name)
 
@@ -86,9 +90,9 @@ def _matches(column: str, glob: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Hold the number of some rows, and two sums of halves of their hashes.
+    """Hold the number of some rows, and the sums of the two halves of their hashes.
 
-    The order of the rows does not matter.
+    The digest does not depend on the order of the rows.
     """
 
     rows: int = 0
@@ -96,7 +100,7 @@ class Digest:
     low: int = 0
 
     def as_json(self) -> list[int]:
-        """Return the digest as the journal keeps it."""
+        """Return the digest in the form in which the journal has it."""
         return [self.rows, self.high, self.low]
 
 
@@ -109,7 +113,7 @@ _DIGEST = (
 
 
 def _numbers_hash(*numbers: str) -> str:
-    """Return SQL for the hash of BIGINTs.  The casts give both engines the type."""
+    """Return SQL for the hash of numbers, which are cast to BIGINT for both engines."""
     return f"xxhash64({', '.join(f'CAST({number} AS BIGINT)' for number in numbers)})"
 
 
@@ -118,7 +122,7 @@ _ID = ("id_ms", "id_seq")
 _PENDING_CONTENT = _numbers_hash(
     "group_key", *_ID, "xxhash64(consumer)", "delivery_time_ms", "delivery_count"
 )
-# The hash of a payload; null if none is kept.
+# The hash of a payload, or null if the row has no payload.
 _PAYLOAD = "CASE WHEN fields IS NOT NULL THEN xxhash64(fields) END"
 
 
@@ -130,20 +134,19 @@ def _entry_content(payload: str) -> str:
 def digest(table: str, rows: Relation, *aggregates: str) -> Relation:
     """Return one row with `digest`, the `Digest` of stored or staged rows of a table.
 
-    The table is `pending` or `entries`.
-
     Args:
-        aggregates: further columns of that row, each a SQL aggregate of the rows with an alias.
+        table: `pending` or `entries`.
+        aggregates: further columns of the result, each a SQL aggregate of the rows with an alias.
     """
     content = _PENDING_CONTENT if table == "pending" else _entry_content(_PAYLOAD)
     return rows.select("*", f"{content} AS content").select(f"{_DIGEST} AS digest", *aggregates)
 
 
 def left_alone(pending: Relation, scope: Scope) -> Relation:
-    """Return one row per requested stream in which other groups have pending entries.
+    """Return one row per requested stream in which groups that were not requested have entries.
 
-    Columns: `stream`; `low` and `high`, the first and the last id of these entries, as structs that
-    sort as ids do.
+    Columns: `stream`; `low` and `high`, the smallest and the largest pending id of these groups, as
+    structs that sort as ids do.
     """
     others = pending.where(f"{scope.has_stream()} AND NOT {scope.has_group()}")
     return others.sql(
@@ -161,19 +164,23 @@ _SORTABLE_ID = f"struct({unsigned_sql('id_ms')} AS ms, {unsigned_sql('id_seq')} 
 def compared_pending(staged: Relation, stored: Relation) -> Relation:
     """Return one row per pending entry that the source or the store has.
 
-    Each repetition of a stored row counts.
+    If the store has an entry twice, the result has it twice, too.
 
-    Columns: group_key, id_ms, id_seq; `difference`, which is None if both rows are equal; the
-    staged consumer, delivery_time_ms and delivery_count; of the stored row `stored_stream` and
-    `stored_consumer_group`, which are None if the store lacks it, from_consumer,
-    from_delivery_time_ms, from_delivery_count, `stored_run_seq` and `stored_is_claim`; and
-    `content`, the hash of the row after the run, which is None if the run removes it.
+    Columns:
+
+    - group_key, id_ms, id_seq.
+    - `difference`: None if both rows are equal.
+    - consumer, delivery_time_ms, delivery_count: from the staged row.
+    - `stored_stream`, `stored_consumer_group`, from_consumer, from_delivery_time_ms,
+      from_delivery_count, `stored_run_seq`, `stored_is_claim`: from the stored row.  The first two
+      are None if the store lacks the entry.
+    - `content`: the hash of the row after the run, or None if the run removes the row.
 
     This takes one shuffle of both sides.
 
     Args:
-        stored: rows of pending with `is_claim`, which is true if a run of the store wrote the row.
-            False or None means that the source has it.
+        stored: rows of pending with `is_claim`, which is true if the row was last written by a run
+            other than a snapshot or an import.
     """
     state = ", ".join(_STATE)
     before = ", ".join(f"{name} AS from_{name}" for name in _STATE)
@@ -202,7 +209,7 @@ _STAYS = "NOT (difference <=> 'removed')"
 def replaced_and_removed(compared: Relation) -> Relation:
     """Return the journal's `pending_replaced` and `pending_removed` rows, each once.
 
-    Equal rows of the store are changed by the same journal row.
+    If the store has equal rows, one journal row changes all of them.
     """
     is_replaced = "difference = 'replaced'"
     before = (f"from_{name}" for name in _STATE)
@@ -212,7 +219,9 @@ def replaced_and_removed(compared: Relation) -> Relation:
             f"CASE WHEN {is_replaced} THEN '{Kind.PENDING_REPLACED}'"
             f" ELSE '{Kind.PENDING_REMOVED}' END AS kind",
             *(f"stored_{name} AS {name}" for name in GROUP),
-            *("id_ms", "id_seq", *before),
+            "id_ms",
+            "id_seq",
+            *before,
             *(f"CASE WHEN {is_replaced} THEN {name} END AS {name}" for name in _STATE),
         )
         .distinct()
@@ -220,8 +229,8 @@ def replaced_and_removed(compared: Relation) -> Relation:
 
 
 # True if a run of the store gave the row to a consumer, and the source shows another consumer.
-# If the same commands were run on the server, only the delivery times differ.
-_IS_CLAIM_TAKEN_BACK = (
+# A claim that was also made on the server does not count, because only the delivery times differ.
+_IS_CLAIM_OVERWRITTEN = (
     "difference = 'replaced' AND stored_is_claim AND NOT (consumer <=> from_consumer)"
 )
 
@@ -229,20 +238,22 @@ _IS_CLAIM_TAKEN_BACK = (
 def pending_by_group(compared: Relation) -> Relation:
     """Return one row per (stream, consumer_group) of the store, and one for all new rows.
 
-    The names in the row for new rows are None.
+    Columns:
 
-    Columns: `stored`, `new`, `changed` and `removed`, which are numbers of rows; `claims`, the
-    number of changed rows that a run of the store had given to another consumer; `last`, the
-    largest removed id as a struct that sorts as ids do, or None if no row is removed;
-    `last_run_seq`, the largest of the stored rows; and `after`, the `Digest` of the rows after the
-    run.
+    - stream, consumer_group: None in the row for new rows.
+    - `stored`, `new`, `changed`, `removed`: numbers of rows.
+    - `claims`: the number of changed rows that a run of the store had given to another consumer.
+    - `last`: the largest removed id, as a struct that sorts as ids do.  It is None if no row is
+      removed.
+    - `last_run_seq`: the largest run_seq of the stored rows.
+    - `after`: the `Digest` of the rows after the run.
 
     This takes one shuffle, of partial sums.
     """
     return compared.sql(
         f"""
         SELECT stored_stream AS stream, stored_consumer_group AS consumer_group,
-            {_sums("replaced")}, count_if({_IS_CLAIM_TAKEN_BACK}) AS claims
+            {_sums("replaced")}, count_if({_IS_CLAIM_OVERWRITTEN}) AS claims
         FROM {{this}} AS this GROUP BY stored_stream, stored_consumer_group
         """
     )
@@ -254,16 +265,19 @@ def pending_by_group(compared: Relation) -> Relation:
 BOUNDS = (*PROVEN_RANGE, "first_ms", "first_seq")
 """Columns of a stream that was read.
 
-They are the bounds of the ids that were read, and the smallest id of the stream.  The bounds are
-None if no ids were read.  The smallest id is 0-0 if the stream is empty, and None if it is unknown.
+The first four are the bounds of the ids that were read, or None if no ids were read.  The last two
+are the smallest id of the stream: 0-0 if the stream is empty, and None if it is unknown.
 """
 
 
 def with_known_absence(stored: Relation) -> Relation:
-    """Return stored entries that have `BOUNDS` with the column `absence_is_known`.
+    """Return stored entries with the column `absence_is_known`.
 
-    It is true if an entry that was not read cannot exist in the source.  Only a part of a stream is
-    read.  An entry outside this part may still exist.
+    It is true if the source cannot have the entry unless the entry was read.  Only a part of a
+    stream is read, so the source may still have an entry outside this part.
+
+    Args:
+        stored: rows of entries with the `BOUNDS` of their streams.
     """
     from_ms, from_seq, to_ms, to_seq, *first = BOUNDS
     was_read = (
@@ -278,10 +292,14 @@ def with_known_absence(stored: Relation) -> Relation:
 def compared_entries(staged: Relation, stored: Relation) -> Relation:
     """Return one row per entry that the source or the store has.
 
-    Columns: stream_key, id_ms, id_seq; `difference`, which is None if nothing changes;
-    `from_payload`, the hash of the stored payload, which is None if there is none; `stored_stream`
-    and `stored_run_seq`, which are None if the store lacks the entry; `absence_is_known`; and
-    `content`, the hash of the entry after the run, which is None if the run removes it.
+    Columns:
+
+    - stream_key, id_ms, id_seq.
+    - `difference`: None if nothing changes.
+    - `from_payload`: the hash of the stored payload, or None if the store has no payload.
+    - `stored_stream`, `stored_run_seq`, `absence_is_known`: from the stored row.  They are None if
+      the store lacks the entry.
+    - `content`: the hash of the entry after the run, or None if the run removes the entry.
 
     This takes one shuffle of both sides, without payloads.
 
@@ -316,7 +334,10 @@ def filled_and_removed(compared: Relation) -> Relation:
         .select(
             f"CASE WHEN difference = 'filled' THEN '{Kind.ENTRY_FILLED}'"
             f" ELSE '{Kind.ENTRY_REMOVED}' END AS kind",
-            *("stored_stream AS stream", "id_ms", "id_seq", "from_payload"),
+            "stored_stream AS stream",
+            "id_ms",
+            "id_seq",
+            "from_payload",
         )
         .distinct()
     )
@@ -325,10 +346,9 @@ def filled_and_removed(compared: Relation) -> Relation:
 def entries_by_stream(compared: Relation) -> Relation:
     """Return one row per stream of the store, with the columns of `pending_by_group`.
 
-    `changed` counts the filled entries, and `claims` is 0.
-
-    `missing` counts the removed entries that are known not to exist in the source.  `last_missing`
-    is the largest id of these.
+    There is no column consumer_group, and one row is for all new entries.  `changed` counts the
+    filled entries, and `claims` is 0.  Two columns are added.  `missing` counts the removed entries
+    that are known not to exist in the source.  `last_missing` is the largest id of these.
     """
     is_missing = "difference = 'removed' AND absence_is_known"
     return compared.sql(
@@ -354,28 +374,32 @@ def _sums(changed: str) -> str:
 
 
 def unexplained_pending(removed: Relation, groups: Relation) -> Relation:
-    """Return one row per stream of `pending_by_group`.
+    """Return the numbers of stored and of unexplained removed rows of pending, by stream.
 
-    Columns: `stored` and `unexplained` (rows of pending).
+    Columns: stream, `stored`, `unexplained`.
 
-    `groups` has one row per group of the source, with last_delivered_ms and last_delivered_seq.
+    Args:
+        removed: `pending_by_group`.
+        groups: one row per group of the source, with last_delivered_ms and last_delivered_seq.
     """
     return _unexplained(removed, groups, GROUP_SQL, "last_delivered")
 
 
 def unexplained_entries(removed: Relation, streams: Relation) -> Relation:
-    """Return one row per stream of `entries_by_stream`.
+    """Return the numbers of stored and of unexplained removed entries, by stream.
 
-    Columns: `stored` and `unexplained` (rows of entries).
+    Columns: stream, `stored`, `unexplained`.
 
     Args:
+        removed: `entries_by_stream`.
         streams: one row per stream of the source, with last_generated_ms and last_generated_seq.
-            If they are None, they are unknown, and explain no removal.
+            They are None if they are unknown.  Then they explain no removal.
     """
     return _unexplained(removed, streams, "stream", "last_generated")
 
 
 def _unexplained(removed: Relation, source: Relation, key: str, upto: str) -> Relation:
+    # The removals of a group or stream are explained together, by its largest removed id (`last`).
     reached = f"struct({unsigned_sql(f'{upto}_ms')} AS ms, {unsigned_sql(f'{upto}_seq')} AS seq)"
     return removed.sql(
         f"""
@@ -400,7 +424,8 @@ def largest_share(by_stream: Relation, gone: Relation, limit: float) -> Relation
     share, or None if there is none.
 
     Args:
-        gone: the streams that count only for all streams together.
+        gone: the streams that count for `stored` and `unexplained` only, not for `above` and
+            `worst`.
     """
     return by_stream.sql(
         f"""
@@ -410,14 +435,14 @@ def largest_share(by_stream: Relation, gone: Relation, limit: float) -> Relation
                 struct(share AS share, unexplained AS unexplained, stored AS stored,
                     stream AS stream) END) AS worst
         FROM (SELECT *, CAST(unexplained AS DOUBLE) / stored AS share FROM {{this}} AS this)
-            AS judged
+            AS shares
         LEFT JOIN (SELECT stream, true AS is_gone FROM {{gone}} AS gone) AS gone USING (stream)
         """,
         gone=gone,
     )
 
 
-# ------------------------------------------------------------------- both tables alike
+# ------------------------------------------------------------------- both tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +450,10 @@ class Comparison:
     """Hold the functions that compare the staged rows of a table with the stored ones.
 
     Attributes:
-        compared: compares staged and stored rows, one row per difference.
+        compared: compares staged and stored rows, one row per entry that either side has.
         by_key: sums up the rows of `compared`, one row per group or stream.
         journal_rows: returns the journal rows for those rows of `compared` that a run changes.
-        unexplained: counts the removals that nothing explains, one row per stream.  It takes the
+        unexplained: counts the unexplained removals, one row per stream.  Its arguments are the
             rows of `by_key`, and one row per group or stream of the source.
     """
 

@@ -1,7 +1,8 @@
 """Apply guards, which limit a request beyond what the server does (`model.Guards`).
 
-Two facts depend only on the owner of an entry: the guards spare it, or it is the parking consumer.
-There are few owners, so these facts are computed once per owner and joined to the entries by keys.
+Two facts about an entry depend only on its owner: whether the guards spare the owner, and whether
+the owner is the parking consumer.  There are few owners, so these facts are computed once per owner
+and joined to the entries by keys.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ def owners(
     Columns: group_key, consumer_key, `is_spared` and `is_parking` (see `rules.is_claimable`).
 
     Args:
-        consumers: the rows of the table consumers.  A negative time counts as unknown.
+        consumers: the table.  A negative time in it counts as unknown.
         accepted: `survey.judged` without the refused groups.
-        patterns: one row per glob of `only_from`: only_from, pattern (`names.glob_pattern`).
+        patterns: one row per value of `only_from`, with the columns only_from (a glob) and pattern
+            (`names.glob_pattern`).
     """
     idle_enough = rules.is_idle_enough(
         *terms("now_ms", "last_ms", "only_consumers_idle_ms", "equal_counts")
     )
     matches = f"coalesce({bytes_sql('consumer')} RLIKE pattern, false)"
-    # Entries without an owner are not spared for activity.  An unknown consumer is spared.
+    # `only_consumers_idle_ms` does not spare entries without an owner, but spares those of a
+    # consumer that the table lacks.
     is_spared = (
         f"only_from IS NOT NULL AND NOT {matches}"
         " OR only_consumers_idle_ms IS NOT NULL AND consumer IS NOT NULL"
@@ -51,8 +54,8 @@ def owners(
                 only_consumers_idle_ms, parking_consumer, now_ms, equal_counts
             FROM {{this}} AS this JOIN guarded USING ({GROUP_SQL})
         ), known AS (
-            -- One row per consumer, the newest where there are two: a second one would double its
-            -- entries.
+            -- A consumer may have two rows.  Both together would double its entries, so the newest
+            -- time counts.
             SELECT {GROUP_SQL}, consumer, CASE WHEN {newest_ms} >= 0 THEN {newest_ms} END AS last_ms
             FROM {{consumers}} AS consumers GROUP BY {GROUP_SQL}, consumer
         )
@@ -70,13 +73,14 @@ def owners(
 def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation:
     """Return `judged` with the effect of the guards, and refuse groups that exceed a limit.
 
-    Columns: `spared` and `parked` are numbers of entries.  They are None if the request has no
-    guards, or the group is refused.
+    The added columns `spared` and `parked` are numbers of entries.  They are None if the request
+    has no guards, or if the group was refused before.
 
     Args:
-        judged: with the groups' keys.
+        judged: `survey.judged`, with the groups' keys.
         examined: the accepted groups' candidates, see `sweep.candidates`.
-        pending: all of pending, because the share of a page also refers to the group's whole PEL.
+        pending: all of pending, because `max_deleted_share` is a share of the group's whole PEL,
+            even for a page.
     """
     claimed: str = rules.is_claimed(*terms("present", "is_claimable")).sql
     purged: str = rules.is_deleted(*terms("present")).sql
@@ -95,11 +99,11 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
             FROM {{examined}} AS examined
                 LEFT SEMI JOIN guarded ON examined.group_key = guarded.group_key
             WHERE is_examined GROUP BY group_key
-        ), sized AS (
+        ), with_share AS (
             SELECT {GROUP_SQL} FROM guarded WHERE max_deleted_share IS NOT NULL
         ), sizes AS (
-            SELECT /*+ BROADCAST(sized) */ {GROUP_SQL}, count(*) AS size
-            FROM {{pending}} AS pending JOIN sized USING ({GROUP_SQL}) GROUP BY {GROUP_SQL}
+            SELECT /*+ BROADCAST(with_share) */ {GROUP_SQL}, count(*) AS size
+            FROM {{pending}} AS pending JOIN with_share USING ({GROUP_SQL}) GROUP BY {GROUP_SQL}
         )
         SELECT {GROUP_SQL}, {others}, claims, purges, size, sums.spared AS spared,
             sums.parked AS parked, coalesce(reason, {_REASON}) AS reason
@@ -109,7 +113,9 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
         pending=pending,
     )
     return joined.select(
-        *(*GROUP, *(name for name in judged.columns if name not in (*GROUP, "reason")), "reason"),
+        *GROUP,
+        *(name for name in judged.columns if name not in (*GROUP, "reason")),
+        "reason",
         *(
             f"CASE WHEN {is_weighed} THEN coalesce({name}, 0L) END AS {name}"
             for name in ("spared", "parked")
@@ -118,12 +124,13 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
 
 
 def unweighed(judged: Relation) -> Relation:
-    """Return `judged` with the columns of `weighed` if no request has guards."""
+    """Return `judged` with the columns that `weighed` adds, all None, if no request has guards."""
     none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("spared", "parked"))
     return judged.select("*", *none)
 
 
-# Why a limit refuses a group, in the words of the reference (`semantics.scan`).  Null if none does.
+# The reason why a limit refuses a group, in the words of the reference (`semantics.scan`).  Null if
+# no limit refuses the group.
 _CLAIMS = "guard max_claims: %d entries would be claimed, and it allows %d"
 _SHARE = (
     "guard max_deleted_share: %d of %d pending entries would be deleted, more than a share of %.4f"

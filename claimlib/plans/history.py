@@ -10,26 +10,37 @@ from claimlib.schema import Kind
 _CHANGED = (*CHANGED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)
 EVENTS = (
     *_CHANGED,
-    *(Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE, Kind.LOST, Kind.KEPT),
+    Kind.ACKNOWLEDGED,
+    Kind.TOUCHED,
+    Kind.GONE,
+    Kind.LOST,
+    Kind.KEPT,
 )
 """The kinds of journal rows that state how a run changed or found a pending entry."""
-# Of these kinds, `at_ms` is the time of the tombstone.
+# In `returned` and `withdrawn` rows `at_ms` is the time of the tombstone, not of the event.
 _AT_MS = f"CASE WHEN e.kind NOT IN ('{Kind.RETURNED}', '{Kind.WITHDRAWN}') THEN e.at_ms END"
 READ = "read"
-"""The kind of an event in which a snapshot or an import read the entry from its source."""
+"""The `event` of an entry that a snapshot or an import read from its source."""
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
 COLUMNS = (
-    *("run_seq", "command", "run_id", "event", "at_ms", *GROUP, "id_ms", "id_seq"),
+    "run_seq",
+    "command",
+    "run_id",
+    "event",
+    "at_ms",
+    *GROUP,
+    "id_ms",
+    "id_seq",
     *(f"from_{name}" for name in _STATE),
     *_STATE,
 )
 
 
 def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Relation:
-    """Return one row per event of an entry: `COLUMNS`, and `request`, that of the run in JSON.
+    """Return one row per event of an entry, with `COLUMNS` and the `request` of the run in JSON.
 
-    `at_ms` is the time of the event.  For a claim it is the time for which idle times were
-    computed, for a reading the snapshot time.  None if it is unknown.
+    `at_ms` is the time of the event, or None if it is unknown.  For a claim it is the time for
+    which idle times were computed.  For a reading it is the snapshot time.
 
     Args:
         changes: journal rows of `EVENTS` kinds.
@@ -43,11 +54,17 @@ def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Rela
         """,
         decisions=decisions,
     )
-    nothing = {f"from_{name}": "NULL" for name in _STATE}
+    no_earlier_state = {f"from_{name}": "NULL" for name in _STATE}
     of_read = read.sql(
         f"""
         SELECT {
-            _columns("e", event=f"'{READ}'", run_seq="d.run_seq", at_ms="e.snapshot_ms", **nothing)
+            _columns(
+                "e",
+                event=f"'{READ}'",
+                run_seq="d.run_seq",
+                at_ms="e.snapshot_ms",
+                **no_earlier_state,
+            )
         }, d.request
         FROM {{this}} AS e JOIN {{decisions}} AS d ON e.landing = d.landing
         """,
@@ -56,9 +73,10 @@ def entry_events(changes: Relation, read: Relation, decisions: Relation) -> Rela
     return union_all([of_changes, of_read])
 
 
-def _columns(alias: str, **others: str) -> str:
+def _columns(alias: str, **replaced: str) -> str:
+    """Return SQL for `COLUMNS`: those of a table, except the `replaced` ones."""
     values = {name: f"{alias}.{name}" for name in COLUMNS}
-    values |= {"command": "d.command", "run_id": "d.run_id", **others}
+    values |= {"command": "d.command", "run_id": "d.run_id", **replaced}
     types = {f"from_{name}": type_ for name, type_ in zip(_STATE, _TYPES, strict=True)}
     return ", ".join(
         f"CAST({value} AS {types[name]}) AS {name}" if name in types else f"{value} AS {name}"
@@ -73,12 +91,12 @@ def consumer_events(changes: Relation, decisions: Relation, consumer: str) -> Re
     """Return one row per entry that a run took from a consumer, or gave to it.
 
     Columns: `COLUMNS`, `request`, and `change`, which is `lost` or `received`.  An entry whose
-    owner the run did not change has no row.
+    owner the run did not change has no row.  An entry has one row per such run.
 
     Args:
         changes: journal rows of `EVENTS` kinds in which the consumer is an owner.
         decisions: the journal rows of kind `run`.
-        consumer: a SQL expression for its spelled name.
+        consumer: the spelled name of the consumer, as a SQL expression.
     """
     moved = changes.where(f"NOT (from_consumer <=> consumer) AND {of_kinds(*_CHANGED)}")
     return applied(moved, changes.where(of_kinds(Kind.LOST))).sql(

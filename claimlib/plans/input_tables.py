@@ -1,7 +1,8 @@
 """Convert the rows of a user's tables into rows of a store, and find their faults.
 
 A given table may have other columns, other names and other types than the store's tables.  A
-`TableMap` assigns its columns, and `column_readers` reads their values.
+`TableMap` assigns its columns to the columns of the store, and `column_readers` converts their
+values.
 
 Nothing is repaired.  A value that does not fit is a fault of its row.
 """
@@ -22,12 +23,13 @@ from claimlib.schema import FIELDS_TYPE, TABLES, quote_identifier, quote_text
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Describe the part of a given table's row that one key of the map names.
+    """Describe a part of a row of a given table, such as its id.  A `TableMap` has a key for it.
 
     Attributes:
+        shape: the kind of its values.
         columns: the columns of the store's table that the part fills.
         nullable: True if the part may be null.
-        optional: True if the given table may lack the part.  Then it is null in all rows.
+        optional: True if the given table may lack the part.  A missing part is null in all rows.
     """
 
     shape: Shape
@@ -95,13 +97,14 @@ PARTS: Mapping[str, Mapping[str, Part]] = MappingProxyType(
 class TableMap:
     """Assign the columns of a given table to the parts of the store's table.
 
-    A part without an assignment has the store's column names.
+    If a part has no assignment, the given table has the store's column names for it.
 
     Attributes:
-        columns: by key of `PARTS`, the given table's column, or two columns for an id.
-        id_bits: True if number columns of ids are BIGINTs with the BITS of the unsigned numbers, as
-            in the store's tables.  Otherwise they are the numbers, and none is negative.
-        said_at: by key, the place of its assignment, for messages.
+        columns: the given table's column by key of `PARTS`.  An id may have two columns.
+        id_bits: True if an id's two columns are BIGINTs with the BITS of the unsigned numbers, as
+            in the store's tables.  False if they have the numbers themselves, which are not
+            negative.
+        said_at: the place of an assignment by its key, for messages.
 
     Examples:
         >>> TableMap({"consumer": ("owner",), "id": ("ms", "seq")}).columns["id"]
@@ -122,7 +125,7 @@ class _Column:
     """Hold a column of a given table.
 
     Attributes:
-        sql: its name in statements, because the given name may have dots and quotes.
+        sql: an alias for statements, because the given name may have dots and quotes.
         name, type: the name and the type in the given table.
     """
 
@@ -132,7 +135,7 @@ class _Column:
 
 
 def _columns_of(rows: Relation) -> list[_Column]:
-    return [_Column(f"c{n}", *of) for n, of in enumerate(rows.types.items())]
+    return [_Column(f"c{n}", name, type_) for n, (name, type_) in enumerate(rows.types.items())]
 
 
 _Parts = Mapping[str, Sequence[_Column]]
@@ -140,16 +143,18 @@ _Parts = Mapping[str, Sequence[_Column]]
 
 
 def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
-    """Return a given table with the columns of a store: one row per given row.
+    """Return a given table with the columns of a store, one row per given row.
 
-    Columns: those of `PARTS[table]`, None if a value is missing or cannot be used.
-    `fault_column` is the column that is wrong, and `fault` the reason.  Both are None if the row is
-    sound.
-    `shown` is the key of the row as it was given, in JSON.
+    Columns:
+
+    - those of `PARTS[table]`, None if a value is missing or cannot be used.
+    - `fault_column`: the given column that is wrong, or two columns, separated by a comma.
+    - `fault`: the reason.  Both are None if the row is sound.
+    - `shown`: the key of the row as it was given, in JSON.
 
     Raises:
-        ConfigError: the map names a column that is missing or has another type.  Or the table
-            lacks a required column that the map does not name.
+        ConfigError: a column that the map names, or a required column that it does not name, is
+            missing or has a type that cannot be read.
     """
     columns = _columns_of(rows)
     located = _located_parts(table, columns, table_map)
@@ -164,7 +169,7 @@ def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
         f"SELECT {', '.join((*values, *nulls))}, {_shown(table, located)} AS shown"
         f" FROM {{this}} AS this({numbered})"
     )
-    faults = [
+    possible_faults = [
         *(
             fault
             for key, part in located.items()
@@ -172,11 +177,13 @@ def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
         ),
         *(_RANGE_FAULTS if table == "streams" else ()),
     ]
+    columns_by_condition = {condition: wrong for condition, wrong, _ in possible_faults}
+    reasons_by_condition = {condition: reason for condition, _, reason in possible_faults}
     names = (name for part in PARTS[table].values() for name in part.columns)
     return read.select(
         *names,
-        f"{_first_fault({when: of for when, of, _ in faults})} AS fault_column",
-        f"{_first_fault({when: text for when, _, text in faults})} AS fault",
+        f"{_first_fault(columns_by_condition)} AS fault_column",
+        f"{_first_fault(reasons_by_condition)} AS fault",
         "shown",
     )
 
@@ -184,18 +191,18 @@ def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
 def payload_columns(rows: Relation, table_map: TableMap) -> tuple[str, ...]:
     """Return the columns of a table of entries that may hold payloads, but are not imported.
 
-    They are the columns of text, binary, map or struct type that belong to no key.  There are none
-    if the table has a column for `fields`.
+    They are the columns of text, binary, map or struct type that belong to no part.  The result is
+    empty if the table has a column for `fields`.
     """
     columns = _columns_of(rows)
     located = _located_parts("entries", columns, table_map)
     if "fields" in located:
         return ()
-    taken = {column.sql for part in located.values() for column in part}
+    imported = {column.sql for part in located.values() for column in part}
     return tuple(
         column.name
         for column in columns
-        if column.sql not in taken and kind_of(column.type) in _PAYLOAD_KINDS
+        if column.sql not in imported and kind_of(column.type) in _PAYLOAD_KINDS
     )
 
 
@@ -205,9 +212,10 @@ _PAYLOAD_KINDS = ("string", "binary", "map", "struct")
 def faults(tables: Mapping[str, Relation]) -> Relation:
     """Return one row per (table, fault_column, fault) of `conformed` tables.
 
-    `rows` is the number of given rows.  `times` has one element per column of times, with its
-    `name`.  Its `low` and `high` are the extreme times above 0, or None if there is none.  The
-    sound rows of a table are counted in a row without a fault.  Each table is read once.
+    The sound rows of a table are counted in one row, whose fault is None.  `rows` is the number of
+    given rows.  `times` has one element per column of times: `name`, and `low` and `high`, the
+    smallest and the largest time above 0.  They are None if no time is above 0.  Each table is read
+    once.
     """
     return union_all(
         [
@@ -288,12 +296,13 @@ def _located(
 
 
 def _by_name(key: str, part: Part, names: Container[str]) -> tuple[str, ...]:
-    """Return the names of the columns of a part that the map does not assign.
+    """Return the column names of a part without an assignment.
 
-    They are the store's names.  If the table has none of these, one column may have the key's name.
+    They are the store's names.  If the table has none of these, they are the key itself, if the
+    table has a column with that name.
     """
-    has_ours = any(name in names for name in part.columns)
-    return (key,) if key in names and not has_ours else part.columns
+    has_store_names = any(name in names for name in part.columns)
+    return (key,) if key in names and not has_store_names else part.columns
 
 
 def _values(table: str, key: str, located: _Parts, table_map: TableMap) -> list[str]:
@@ -324,7 +333,7 @@ def _all_null(part: Sequence[_Column]) -> str:
 
 
 _Fault = tuple[str, str, str]
-"""A SQL condition, the columns that are wrong if it is true, and the reason."""
+"""A SQL condition, the given columns that are wrong if it is true, and the reason."""
 
 
 def _faults(part: Part, key: str, columns: Sequence[_Column]) -> list[_Fault]:
@@ -336,10 +345,10 @@ def _faults(part: Part, key: str, columns: Sequence[_Column]) -> list[_Fault]:
 
 
 _LOW, _HIGH = PROVEN_RANGE[:2], PROVEN_RANGE[2:]
-# The possible faults of a row whose parts are sound.
+# The possible faults of the range of a stream whose ids are sound.
 _RANGE_FAULTS: tuple[_Fault, ...] = tuple(
-    (when, "complete_from, complete_to", text)
-    for when, text in (
+    (condition, "complete_from, complete_to", reason)
+    for condition, reason in (
         (
             f"({_LOW[0]} IS NULL) <> ({_HIGH[0]} IS NULL)",
             "is only one end of a range: give both, or neither",
@@ -355,19 +364,18 @@ def _first_fault(texts: Mapping[str, str]) -> str:
     Args:
         texts: the texts by SQL condition.
     """
-    return (
-        f"CASE {' '.join(f'WHEN {when} THEN {quote_text(of)}' for when, of in texts.items())} END"
-    )
+    cases = (f"WHEN {condition} THEN {quote_text(text)}" for condition, text in texts.items())
+    return f"CASE {' '.join(cases)} END"
 
 
 def _shown(table: str, located: _Parts) -> str:
     """Return SQL for the given key of a row, in JSON."""
-    own = set(TABLES[table].key)
+    key_columns = set(TABLES[table].key)
     columns = (
         f"{spelled_sql(column.sql) if column.type == 'binary' else column.sql}"
         f" AS {_alias(column.name)}"
         for key, part in PARTS[table].items()
-        if own & set(part.columns)
+        if key_columns & set(part.columns)
         for column in located.get(key, ())
     )
     return f"to_json(struct({', '.join(columns)}), map('ignoreNullFields', 'false'))"

@@ -1,14 +1,14 @@
 """Decide sorted ranges of a PEL with vectorized functions, which `mapInPandas` runs.
 
 `decide_range` is for XAUTOCLAIM, and `fold_range` for XCLAIM.  They make the same decisions as
-`scan` in another way.  `scan` reads one group entry by entry.  These functions take whole batches
-of many groups at once.  The two share only `rules`, so that each checks the other.  This module
-does not use Spark, and keeps no state except the last key of the batch before.
+`semantics.scan` in another way.  `scan` reads one group entry by entry.  These functions take whole
+batches of many groups at once.  Both share only `semantics.rules`, so that each checks the other.
+This module does not use Spark.
 
-A range must be sorted by (group_key, id), with ids compared as unsigned numbers.  If requests name
-the ids, it must also be sorted by request and position.  The order is checked.  A row out of order
-means that the plan is wrong.  An equal row means that the table has two rows of one pending entry.
-Both stop the run before anything is decided.
+A range must be sorted by (group_key, id), with ids compared as unsigned numbers.  For `fold_range`
+it must also be sorted by request and position.  The order is checked.  A row out of order means
+that the plan is wrong.  Two rows with the same key mean that the table has two rows of one pending
+entry.  Both errors stop the run before its decision is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from claimlib.semantics.model import Outcome
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# The marks in messages of errors that pass from a worker to the driver as text only.
+# The driver recognizes errors of a worker by these texts, because it gets only their text.
 BROKEN_ORDER_MARK = "claimlib: a PEL range is not sorted"
 NO_REQUEST_MARK = "claimlib: a PEL range has rows of a group without a request"
 
@@ -86,9 +86,9 @@ Key = tuple[Any, ...]
 
 
 def worker_python(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Yield one row per batch: the version of the Python that runs it.
+    """Yield one row per batch, with the version of the Python that runs this function.
 
-    `mapInPandas` runs this function like the others.
+    `mapInPandas` runs it like the other functions.
     """
     for _ in batches:
         yield pd.DataFrame({"python": [platform.python_version()]})
@@ -106,11 +106,11 @@ def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Ite
     `delivery_count` is the new count.  An entry that the rule leaves has no row.
 
     Args:
-        requests: one row per group, with its key as the index and the columns of `REQUEST`.  They
-            are given once and not with every row, so that rows are narrow.
+        requests: one row per group, with its key as the index and the columns of `REQUEST`.  These
+            values are not repeated in the rows of the input, so that those are narrow.
 
     Raises:
-        ValueError: the range is not sorted, or has two rows of one key, or has rows of a group
+        ValueError: the range is not sorted, has two rows with the same key, or has rows of a group
             without a request.
     """
     by_group = {name: requests[name].to_numpy() for name in REQUEST}
@@ -127,7 +127,8 @@ def decide_range(batches: Iterable[pd.DataFrame], requests: pd.DataFrame) -> Ite
 def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
     """Return the decisions of a batch.
 
-    `request` has for each row the request of its group.
+    Args:
+        request: the columns of `REQUEST`, with one value per row of the batch.
     """
     present = batch["present"].to_numpy()
     delivery_count = batch["delivery_count"].to_numpy()
@@ -142,14 +143,14 @@ def _decide_batch(batch: pd.DataFrame, request: Mapping[str, NDArray[Any]]) -> p
         idle_enough, batch["is_spared"].to_numpy(), batch["is_parking"].to_numpy(), exhausted
     )
     claimed = rules.is_claimed(present, claimable)
-    handed_over = np.where(exhausted, int(Outcome.PARKED), int(Outcome.CLAIMED))
+    claimed_or_parked = np.where(exhausted, int(Outcome.PARKED), int(Outcome.CLAIMED))
     raised = rules.raised_count(delivery_count, request["raise_by"], exhausted)
     decided = pd.DataFrame(
         {
             "group_key": batch["group_key"],
             "id_ms": batch["id_ms"],
             "id_seq": batch["id_seq"],
-            "outcome": np.where(claimed, handed_over, int(Outcome.DELETED)).astype("int8"),
+            "outcome": np.where(claimed, claimed_or_parked, int(Outcome.DELETED)).astype("int8"),
             "from_consumer_key": batch["consumer_key"],
             "from_delivery_time_ms": batch["delivery_time_ms"],
             "from_delivery_count": batch["delivery_count"],
@@ -167,48 +168,52 @@ def fold_range(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     `is_pending` is True if the group's PEL has the id, and `is_owned` if the id has an owner there.
     `consumer_key`, `delivery_time_ms` and `delivery_count` are the state that was found, or 0 if
     the id is not pending.  The other columns are those of the request.  `new_delivery_time_ms` is
-    the time that it sets, and `retrycount` the count (-1: none).
+    the delivery time that a claim sets.  `retrycount` is the delivery count that it sets, or -1 if
+    the request states none.
 
-    The output has one row per row, with the columns of `BULK_OUTPUT`.  `outcome` is an `Outcome`.
-    The `from_*` columns are the state of the PEL before the first of the requests.  The new time
-    and count are those of the id directly after this request.
+    The output has one row per row of the input, with the columns of `BULK_OUTPUT`.  `outcome` is an
+    `Outcome`.  The `from_*` columns are the state of the PEL before the first request.
+    `delivery_time_ms` and `delivery_count` are those of the id directly after this request.
 
     Raises:
-        ValueError: the range is not sorted, or has two rows of one key.
+        ValueError: the range is not sorted, or has two rows with the same key.
     """
     last: Key | None = None
-    left = None
+    # The rows of the last id wait for the next batch, which may request this id again.
+    waiting = None
     for batch in batches:
         if len(batch):
             last = _check_order(batch, last, BULK_KEY)
-            # The next batch may request the last id again.
-            known = batch if left is None else pd.concat([left, batch], ignore_index=True)
-            first_of_last = _starts(known)[-1]
-            yield _fold_batch(known.iloc[:first_of_last])
-            left = known.iloc[first_of_last:]
-    if left is not None:
-        yield _fold_batch(left)
+            rows = batch if waiting is None else pd.concat([waiting, batch], ignore_index=True)
+            start_of_last_id = _starts(rows)[-1]
+            yield _fold_batch(rows.iloc[:start_of_last_id])
+            waiting = rows.iloc[start_of_last_id:]
+    if waiting is not None:
+        yield _fold_batch(waiting)
 
 
 def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
-    """Return the decisions about whole ids.
+    """Return the decisions of a batch that has all requests of its ids.
 
-    The first step decides the first request of each id, the next step the second, and so on.
+    The first step decides the first request of each id.  The second step decides the second request
+    of each id that has one, and so on.
     """
     starts = _starts(batch)
-    key = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
-    turn = np.arange(len(batch)) - starts[key]
+    # By row: the number of its id in the batch, and the position of its request for this id.
+    id_number = np.repeat(np.arange(len(starts)), np.diff([*starts, len(batch)]))
+    turn = np.arange(len(batch)) - starts[id_number]
     state = _State.of(batch.iloc[starts])
     outcome = np.zeros(len(batch), dtype="int8")
     time_ms, count = (np.zeros(len(batch), dtype="int64") for _ in range(2))
-    claimed_last = np.full(len(starts), -1)
+    last_claim = np.full(len(starts), -1)  # by id: the row of its last claim
     by_turn = np.argsort(turn, kind="stable")
-    for at in np.split(by_turn, np.flatnonzero(np.diff(turn[by_turn])) + 1):
-        outcome[at] = state.decide(key[at], batch.iloc[at])
-        got = at[np.isin(outcome[at], _GOT)]
-        time_ms[at], count[at] = state.time_ms[key[at]], state.count[key[at]]
-        claimed_last[key[got]] = got
-    superseded = np.isin(outcome, _GOT) & (claimed_last[key] != np.arange(len(batch)))
+    for step in np.split(by_turn, np.flatnonzero(np.diff(turn[by_turn])) + 1):
+        ids = id_number[step]
+        outcome[step] = state.decide(ids, batch.iloc[step])
+        time_ms[step], count[step] = state.time_ms[ids], state.count[ids]
+        claims = step[np.isin(outcome[step], _CLAIMING)]
+        last_claim[id_number[claims]] = claims
+    superseded = np.isin(outcome, _CLAIMING) & (last_claim[id_number] != np.arange(len(batch)))
     outcome[superseded] = int(Outcome.SUPERSEDED)
     decided = batch[[*BULK_KEY, "is_pending"]].assign(
         outcome=outcome,
@@ -221,7 +226,7 @@ def _fold_batch(batch: pd.DataFrame) -> pd.DataFrame:
     return decided[[*BULK_OUTPUT]]
 
 
-_GOT = (int(Outcome.CLAIMED), int(Outcome.FORCED))
+_CLAIMING = (int(Outcome.CLAIMED), int(Outcome.FORCED))
 
 
 @dataclass
@@ -246,7 +251,11 @@ class _State:
         )
 
     def decide(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> NDArray[np.int8]:
-        """Return the outcomes of different ids, each requested by one row, and update the state."""
+        """Return the outcomes of different ids, each requested by one row, and update the state.
+
+        Args:
+            ids: the positions of the ids in the state.
+        """
         pending = self.pending[ids]
         idle_enough = rules.is_idle_enough(
             rows["now_ms"].to_numpy(),
@@ -260,9 +269,10 @@ class _State:
         deleted = rules.is_deleted(present) & pending
         self._claim(ids[claimed], rows.iloc[np.flatnonzero(claimed)])
         self.pending[ids] = claimed | (pending & present)
-        got = np.where(self.was_pending[ids], int(Outcome.CLAIMED), int(Outcome.FORCED))
-        others = np.where(pending, int(Outcome.LEFT), int(Outcome.NOT_PENDING))
-        return np.select([claimed, deleted], [got, int(Outcome.DELETED)], others).astype("int8")
+        if_claimed = np.where(self.was_pending[ids], int(Outcome.CLAIMED), int(Outcome.FORCED))
+        otherwise = np.where(pending, int(Outcome.LEFT), int(Outcome.NOT_PENDING))
+        outcomes = np.select([claimed, deleted], [if_claimed, int(Outcome.DELETED)], otherwise)
+        return outcomes.astype("int8")
 
     def _claim(self, ids: NDArray[np.int64], rows: pd.DataFrame) -> None:
         before = np.where(self.pending[ids], self.count[ids], rules.FORCED_COUNT)
@@ -274,13 +284,16 @@ class _State:
 
 
 def _starts(rows: pd.DataFrame) -> NDArray[np.int64]:
-    """Return the positions at which another id begins."""
+    """Return the positions of the first row of each id."""
     changes = reduce(or_, (column[1:] != column[:-1] for column in _columns(rows, KEY)))
     return np.concatenate([np.zeros(min(len(rows), 1), dtype=int), np.flatnonzero(changes) + 1])
 
 
 def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) -> Key:
-    """Return the last key of a batch.
+    """Check the order of a batch, and return its last key.
+
+    Args:
+        last: the last key of the previous batch, or None for the first batch.
 
     Raises:
         ValueError: the keys from `last` to the end of the batch do not strictly increase.
@@ -291,20 +304,20 @@ def _check_order(batch: pd.DataFrame, last: Key | None, key: tuple[str, ...]) ->
             np.concatenate([np.array([before], dtype=column.dtype), column])
             for before, column in zip(last, columns, strict=True)
         ]
-    same = np.full(len(columns[0]) - 1, fill_value=True)
-    up = ~same
+    is_equal = np.full(len(columns[0]) - 1, fill_value=True)
+    is_larger = ~is_equal
     for column in columns:
-        up |= same & (column[1:] > column[:-1])
-        same &= column[1:] == column[:-1]
-    if np.any(same):
+        is_larger |= is_equal & (column[1:] > column[:-1])
+        is_equal &= column[1:] == column[:-1]
+    if np.any(is_equal):
         raise ValueError(DuplicateRowsError.IN_WORKER)
-    if not np.all(up):
+    if not np.all(is_larger):
         raise ValueError(BROKEN_ORDER_MARK)
     return tuple(column[-1] for column in columns)
 
 
 def _columns(rows: pd.DataFrame, key: tuple[str, ...]) -> list[NDArray[Any]]:
-    """Return the columns of a key, each in a form that sorts as the key does."""
+    """Return the columns of a key.  The halves of ids are converted to unsigned numbers."""
     return [_unsigned(rows[name]) if name in _HALVES else rows[name].to_numpy() for name in key]
 
 

@@ -1,11 +1,11 @@
 """Compare rows by unsigned ids, by globs on names, and by keys that represent names.
 
 Joins, shuffles and the kernel use 64-bit hashes instead of names.  This is exact only if no two
-names of the store share a hash.  `named_keys` finds such names, and a run that finds them is
-refused.
+names of the store share a hash.  `named_keys` finds names that share one.  A run is refused if
+there are such names.
 
-Ids are unsigned, and BIGINT is signed.  Orders and ranges use `unsigned_sql(x)`, which flips the
-sign bit.
+Ids are unsigned, and BIGINT is signed.  So ids are sorted and compared by `unsigned_sql(x)`, which
+flips the sign bit.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from claimlib.semantics.names import glob_pattern
 GROUP = ("stream", "consumer_group")
 GROUP_SQL = ", ".join(GROUP)
 ENTRY = (*GROUP, "id_ms", "id_seq")
-"""The columns that name an entry of a group."""
+"""The columns that identify an entry of a group."""
 ENTRY_SQL = ", ".join(ENTRY)
-# -2^63, as Spark and delta-rs both read it.
+# -2^63, in a form that Spark and delta-rs both read.
 _SIGN_BIT = "(-9223372036854775807 - 1)"
 
 
 def bigint_sql(number: int) -> str:
-    """Return a BIGINT as SQL that Spark and DuckDB read alike."""
+    """Return a BIGINT as SQL that Spark and DuckDB both read."""
     return _SIGN_BIT if number == -(2**63) else f"({number:d}L)"
 
 
@@ -51,7 +51,7 @@ def id_text_sql(ms: str = "id_ms", seq: str = "id_seq") -> str:
 
 
 def key_json_sql(table: str) -> str:
-    """Return SQL for the key of a row of a store's table in JSON, an id as `ms-seq`."""
+    """Return SQL for the key of a row of a store's table, in JSON.  An id is written `ms-seq`."""
     key = [name for name in TABLES[table].key if name not in {"id_ms", "id_seq"}]
     if "id_ms" in TABLES[table].key:
         key.append(f"{id_text_sql()} AS id")
@@ -111,8 +111,8 @@ def bytes_sql(name: str) -> str:
     return f"decode(encode({name}, 'UTF-8'), 'ISO-8859-1')"
 
 
-# SQL for the keys of a row's stream, of its (stream, consumer_group), and of its owner.  An entry
-# without an owner has a key, too.
+# SQL for the keys of a row's stream, of its (stream, consumer_group), and of its owner.  The key of
+# the owner is not null, even if an entry has no owner.
 STREAM_KEY = "xxhash64(stream)"
 GROUP_KEY = "xxhash64(stream, consumer_group)"
 CONSUMER_KEY = "xxhash64(consumer)"
@@ -144,34 +144,34 @@ def is_stream(stream: str, buckets: int) -> str:
 def bigint_intervals(low_ms: int, high_ms: int) -> list[tuple[int, int]]:
     """Return the unsigned numbers from `low_ms` to `high_ms` as intervals of BIGINTs.
 
-    There are two intervals if the numbers are on both sides of 2^63, because from there on the
-    BIGINT is negative.
+    There are two intervals if the numbers are on both sides of 2^63, because the BIGINT of a number
+    from 2^63 on is negative.
     """
     low, high = to_bigint(low_ms), to_bigint(high_ms)
     return [(low, high)] if low <= high else [(-(2**63), high), (low, 2**63 - 1)]
 
 
 IS_SHARED = "one != other"
-"""The condition that a row of `named_keys` is for a key that two names share."""
+"""The SQL condition that a row of `named_keys` is for a key that several names share."""
 
 
 def named_keys(
     groups: Relation, consumers: Relation, known: Relation, entries: Relation
 ) -> Relation:
-    """Return one row per 64-bit key of a consumer, and one per key that two names share.
+    """Return one row per 64-bit key of a consumer, and one per other key that several names share.
 
-    Columns: of, key, and the first and the last of its names, `one` and `other`.  If no row
-    `IS_SHARED`, hashes are exact.
+    Columns: `of` (group, stream or consumer), `key`, and the first and the last name with this key,
+    `one` and `other`.  If `IS_SHARED` is false for all rows, no names share a key.
 
-    Streams that exist only in entries count, because their ids would be taken for ids of another
-    stream.
+    Streams that exist only in entries count, too.  If such a stream shared a key with another
+    stream, its ids would be mistaken for ids of that stream.
 
     Args:
-        groups: rows with the groups that have pending entries.
-        consumers: rows whose `consumer` is the owner of a pending entry.  Further names are
-            allowed.
-        known: further groups that are known or requested, by name, even without pending entries.
-        entries: rows with a stream each.
+        groups: rows with the stream and consumer_group of pending entries.
+        consumers: rows with the owners of pending entries in `consumer`.  Other rows are allowed.
+        known: rows with the stream and consumer_group of further groups, which may have no pending
+            entries.
+        entries: rows with the `stream` of entries.
     """
     return groups.sql(
         f"""
@@ -195,8 +195,8 @@ def named_keys(
     )
 
 
-# The length keeps the two names of a group apart.  A missing owner has a text, because min and max
-# skip null.
+# The length of the stream's name keeps the two names of a group apart.  A missing owner is a text,
+# because min and max skip null.
 _GROUP_TEXT = "concat(CAST(length(stream) AS STRING), ':', stream, consumer_group)"
 _CONSUMER_TEXT = "coalesce(concat('=', consumer), '')"
 
@@ -215,10 +215,10 @@ def owners_of_keys(named: Relation) -> Relation:
     """Return one row per owner of pending entries.
 
     Columns: from_consumer_key, from_consumer (None for entries without an owner) and `is_known`,
-    which is true.
+    which is always true.  After a LEFT JOIN it is null if the key was not found.
 
     Args:
-        named: `named_keys`, if no names share a hash.
+        named: `named_keys`, in which no names share a key.
     """
     return named.where("of = 'consumer'").select(
         "key AS from_consumer_key",

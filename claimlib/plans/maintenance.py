@@ -7,13 +7,14 @@ from claimlib.schema import Kind
 
 
 def old_runs(runs: Relation, before_ms: int) -> Relation:
-    """Return the last run of the part at the beginning of the history in which all runs are old.
+    """Return the last run before the first run that is not old.
 
     A run is old if it ended before a time.  A run without times is not old.  The result is one row
-    with the column `through`: the number of the run, or 0 if there is none.
+    with the column `through`: the number of that last run, or 0 if there is no such run.
 
     Args:
         runs: the table.
+        before_ms: the time.
     """
     return runs.sql(
         f"""
@@ -28,9 +29,10 @@ def old_runs(runs: Relation, before_ms: int) -> Relation:
 
 
 def is_deleted(through: int) -> str:
-    """Return the SQL condition for the journal rows of runs up to a number that are deleted.
+    """Return the SQL condition for the journal rows that are deleted.
 
-    The `run` rows stay, because they name the runs.
+    These are rows of the runs up to the number `through`.  The `run` rows stay, because they name
+    the runs.
     """
     return f"run_seq <= {through:d}L AND kind <> '{Kind.RUN}'"
 
@@ -38,25 +40,27 @@ def is_deleted(through: int) -> str:
 def expired_landings(
     staged: Relation, ended: Relation, decisions: Relation, through: int
 ) -> Relation:
-    """Return the readings whose staged rows are deleted, one row per reading: landing.
+    """Return the readings whose staged rows are deleted, one row per reading.
 
-    These are readings of runs up to a number, and readings that no run has used.
+    The only column is landing.  These are the readings of the runs up to a number, and the ended
+    readings that no run has used.
 
     Args:
-        staged: the readings with staged rows: landing.
-        ended: of these, the readings that no process is still working on.
+        staged: the readings with staged rows, in a column landing.
+        ended: those readings of `staged` to which no process still adds rows.
         decisions: the journal rows of kind `run`.
+        through: the number of the last of these runs.
     """
     return staged.sql(
         f"""
         WITH used AS (
             SELECT landing, max(run_seq) AS run_seq FROM {{decisions}} AS d
             WHERE landing IS NOT NULL GROUP BY landing
-        ), unused AS (
+        ), complete AS (
             SELECT landing, true AS has_ended FROM {{ended}} AS e GROUP BY landing
         )
         SELECT DISTINCT landing
-        FROM {{this}} AS s LEFT JOIN used USING (landing) LEFT JOIN unused USING (landing)
+        FROM {{this}} AS s LEFT JOIN used USING (landing) LEFT JOIN complete USING (landing)
         WHERE CASE WHEN run_seq IS NULL THEN has_ended ELSE run_seq <= {through:d}L END
         """,
         ended=ended,

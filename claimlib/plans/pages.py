@@ -1,10 +1,11 @@
 """Find the rows that one XAUTOCLAIM with a COUNT examines in each group, and their end.
 
-A page examines the first `10 * COUNT` pending entries from its start.  It stops after COUNT of them
-were claimed or deleted (see `scan`).  So only the first `10 * COUNT + 1` entries matter, which are
-the page's rows.  Their end is not known beforehand.  `counted` counts the ids of a window in bins.
-With these counts the caller widens or narrows the window, until it has the page's rows and few
-others.  No row outside the window is read.
+A page examines at most the first `10 * COUNT` pending entries from its start.  It stops earlier if
+COUNT of them were claimed or deleted (see `semantics.scan`).  The next page begins at the following
+entry.  So only the first `10 * COUNT + 1` entries matter, which are called the page's rows.  Their
+end is not known beforehand.  `counted` counts the ids of a window in bins.  With these counts the
+caller widens or narrows the window, until it has the page's rows and few others.  No row outside
+the window is read.
 """
 
 from __future__ import annotations
@@ -19,19 +20,27 @@ BINS = 64
 def counted(pending: Relation, windows: Relation) -> Relation:
     """Return the bin in which each page's rows end, one row per group with entries in its window.
 
-    Columns: stream, consumer_group; `bin`, the first bin up to whose end there are `page_rows`
-    rows; `up_to_bin`, the number of rows up to its end; and `low_ms`, the smallest id_ms.  `bin` is
-    None if the window has fewer rows.  Rows are counted in their partitions.  At most `BINS`
-    numbers per group and partition are shuffled.
+    Columns:
+
+    - stream, consumer_group.
+    - `bin`: the first bin with `page_rows` rows or more up to its end.
+    - `up_to_bin`: the number of rows up to the end of that bin.
+    - `low_ms`: the smallest id_ms in the window.
+
+    `bin` and `up_to_bin` are None if the window has fewer rows.  Rows are counted in their
+    partitions.  At most `BINS` + 1 numbers per group and partition are shuffled.
 
     Args:
         pending: rows of pending, limited to the files that the windows overlap.
-        windows: one row per page: stream, consumer_group, start_ms, start_seq, page_rows, and the
-            window.  The window is `base_ms`, `last_ms`, `far_ms` and `bin_ms`, the width of a bin.
-            Ids from the start up to `base_ms` are in bin 0.  Ids after `far_ms` are in bin `BINS`.
+        windows: one row per page: stream, consumer_group, start_ms, start_seq, `page_rows` (the
+            number of the page's rows), and the window.  The window is `base_ms`, `last_ms`,
+            `far_ms` and `bin_ms`.  It ends at `last_ms`.  Ids from the start up to `base_ms` are in
+            bin 0.  Ids after `far_ms` are in bin `BINS`.  Each bin has a width of `bin_ms` between
+            `base_ms` and `far_ms`.
     """
     id_ms, base_ms, far_ms = map(unsigned_sql, ("id_ms", "base_ms", "far_ms"))
-    # Only ids between the two are subtracted, because other differences could exceed 64 bits.
+    # Only ids between `base_ms` and `far_ms` are subtracted, because other differences could exceed
+    # 64 bits.
     above = f"CASE WHEN {id_ms} > {base_ms} AND {id_ms} <= {far_ms} THEN {id_ms} - {base_ms} END"
     return pending.sql(
         f"""
@@ -56,10 +65,10 @@ def counted(pending: Relation, windows: Relation) -> Relation:
 
 
 def ends(pending: Relation, windows: Relation) -> Relation:
-    """Return the last of each page's rows, one row per page that has `page_rows` rows.
+    """Return the id of the last of each page's rows, for pages that have all `page_rows` rows.
 
-    Columns: stream, consumer_group, `page_end_ms` and `page_end_seq`.  The arguments are those of
-    `counted`.
+    Columns: stream, consumer_group, `page_end_ms` and `page_end_seq`.  A page with fewer rows has
+    no row here.  The arguments are those of `counted`.
     """
     return pending.sql(
         f"""
@@ -75,7 +84,7 @@ def ends(pending: Relation, windows: Relation) -> Relation:
 
 
 _ID_ORDER = ", ".join(ID_ORDER)
-# The ids that are pending in each page's window, with the columns of the window.
+# The pending ids in each page's window, with the columns of the window that `counted` needs.
 _IN_WINDOW = f"""
     SELECT /*+ BROADCAST(windows) */ {GROUP_SQL}, id_ms, id_seq, page_rows, base_ms, far_ms, bin_ms
     FROM (SELECT {GROUP_SQL}, id_ms, id_seq FROM {{this}} AS this) AS ids
@@ -86,13 +95,14 @@ _IN_WINDOW = f"""
 
 
 def examined(candidates: Relation) -> Relation:
-    """Return the candidates of a sweep with `is_examined` and `rank`.
+    """Return `sweep.candidates` with `is_examined` and `rank`.
 
-    COUNT and the scan budget decide which rows of a page are examined.  `rank` is None for a
-    sweep's rows, because all of them are examined.
+    COUNT and the scan budget decide which rows of a page are examined.  `rank` is the position of a
+    row in its page.  It is None for the rows of a sweep, which are all examined.  If two rows have
+    the same id, both or neither are examined, so that the kernel finds the duplicate.
 
-    `candidates` has the rows of each page, or all rows if there are fewer.  If two rows have one
-    id, both are examined or none is, so that the kernel finds them.
+    Args:
+        candidates: all rows of the sweeps, and each page's rows.
     """
     others = ", ".join(name for name in candidates.columns if name != "is_examined")
     return candidates.sql(
@@ -118,9 +128,12 @@ def examined(candidates: Relation) -> Relation:
 
 
 def next_ids(examined_rows: Relation) -> Relation:
-    """Return the first id that was not examined, per page that did not reach the end of its PEL.
+    """Return the first id that was not examined, one row per page before the end of its PEL.
 
-    Columns: group_key, next_ms, next_seq.
+    A page that examined all rows up to the end has no row.  Columns: group_key, next_ms, next_seq.
+
+    Args:
+        examined_rows: `examined`.
     """
     return examined_rows.sql(
         "SELECT group_key, min_by(id_ms, rank) AS next_ms, min_by(id_seq, rank) AS next_seq"

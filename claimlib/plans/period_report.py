@@ -1,4 +1,4 @@
-"""State the numbers of a report on the runs of a period.  Each statement aggregates."""
+"""State the numbers of a report on the runs of a period.  Each function returns aggregates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def totals(runs: Relation) -> Relation:
     Columns: the number of `runs`, the first and the last run number, and the sums of `COUNTS`.
 
     Args:
-        runs: rows of the table.
+        runs: rows of the table `runs`.
     """
     sums = (f"coalesce(sum(counts['{name}']), 0L) AS {name}" for name in COUNTS)
     bounds = ("min(run_seq) AS first_run", "max(run_seq) AS last_run")
@@ -25,13 +25,13 @@ def totals(runs: Relation) -> Relation:
 def by_run(claims: Relation, swept: Relation) -> Relation:
     """Return one row per run: run_seq, `pending` and `claimed_again`.
 
-    `pending` is the number of pending entries before the run, in the groups that it swept as a
-    whole.  None if it swept none.  `claimed_again` is the number of entries that an earlier run of
-    the period had claimed, too.
+    `pending` is the number of pending entries before the run, in the groups that the run swept as a
+    whole.  It is None if the run swept no whole group.  `claimed_again` is the number of entries of
+    the run that an earlier run in `claims` had claimed, too.
 
     Args:
-        claims: the journal rows of kind `claimed` that were applied.
-        swept: the journal rows of kind `swept`.
+        claims: the journal rows of kind `claimed` of several runs that were applied.
+        swept: the journal rows of kind `swept` of the same runs.
     """
     return claims.sql(
         f"""
@@ -54,7 +54,8 @@ def by_run(claims: Relation, swept: Relation) -> Relation:
 def worse_groups(swept: Relation) -> Relation:
     """Return one row per group that had more pending entries in its last sweep than in its first.
 
-    Columns: stream, consumer_group, `pending_first`, `pending_last`, `sweeps` (their number).
+    Columns: stream, consumer_group, `pending_first`, `pending_last`, `sweeps` (the number of
+    sweeps).
 
     Args:
         swept: see `by_run`.
@@ -74,7 +75,8 @@ def worse_groups(swept: Relation) -> Relation:
 def losing_consumers(claims: Relation) -> Relation:
     """Return one row per consumer from which several runs took entries.
 
-    Columns: stream, consumer_group, consumer, `runs` and `entries` (their numbers).
+    Columns: stream, consumer_group, consumer, `runs` (the number of these runs) and `entries` (the
+    number of entries that they took).
 
     Args:
         claims: see `by_run`.

@@ -1,7 +1,8 @@
 """State journal rows with the values that a run replaces in the small tables.
 
-With them a run can be undone.  A row that did not exist has no journal row here.  Pending entries
-need none, because their own journal rows have the earlier owner, time and count.
+They make it possible to undo the run.  A row of a small table that did not exist before the run has
+no such journal row.  Pending entries need none, because their other journal rows have the earlier
+owner, time and count.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ def consumer_rows(wanted: Relation, consumers: Relation) -> Relation:
     """Return the journal's `consumer_before` rows: one per consumer that exists.
 
     Args:
-        wanted: one row per stream, consumer_group and consumer.  It may have the other columns of
-            `journal_rows.PLACE`.
+        wanted: one row per consumer that the run changes: stream, consumer_group and consumer.  It
+            may have the other columns of `journal_rows.PLACE`.
         consumers: the table before the run.
     """
     times = ("seen_time_ms", "active_time_ms")
@@ -30,7 +31,7 @@ def cursor_rows(wanted: Relation, cursors: Relation) -> Relation:
     """Return the journal's `cursor_before` rows: one per cursor that exists.
 
     Args:
-        wanted: one row per stream, consumer_group and name, see `consumer_rows`.
+        wanted: one row per cursor: stream, consumer_group and name, see `consumer_rows`.
         cursors: the table before the run.
     """
     ids = ("next_ms", "next_seq")
@@ -42,7 +43,7 @@ def group_rows(wanted: Relation, groups: Relation) -> Relation:
     """Return the journal's `group_before` rows: one per group that exists.
 
     Args:
-        wanted: one row per stream and consumer_group, see `consumer_rows`.
+        wanted: one row per group: stream and consumer_group, see `consumer_rows`.
         groups: the table before the run.
     """
     ids = ("last_delivered_ms", "last_delivered_seq")
@@ -56,6 +57,7 @@ def _existing_rows(
 
     If a key has two rows, each value is the largest, so that every engine returns the same.
     """
+    # `PLACE` begins with `GROUP`, so only the rest of the key is added.
     place = ", ".join([*(name for name in PLACE if name in wanted.columns), *key[len(GROUP) :]])
     return wanted.sql(
         f"SELECT '{kind}' AS kind, {place}, {each_sql('max', *values)}"

@@ -1,10 +1,11 @@
 """Compare a store with the state that follows from its journal and its last snapshots or imports.
 
-The state of a pending entry follows from the last reading of its group's source (`pel_snapshots`)
-and from the journal rows of later runs.  A group that was never read from a source has no such
-base.  Of its entries, only those are compared that a run changed.
+The state of a pending entry follows from the last reading of its group (`pel_snapshots`) and from
+the journal rows of later runs.  A group that was never read from a source has no such base.  In
+such a group, only the entries that a run changed are compared.
 
-Each function returns one row per difference, with the columns of `plans.checks.problems`.
+Except for `incomplete_sources`, each function returns one row per kind of difference, with the
+columns of `plans.checks.problems`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from claimlib.plans.keys import ENTRY, ENTRY_SQL, GROUP_SQL, key_json_sql, same_
 from claimlib.schema import TABLES, Kind, quote_text
 
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
+# The rank of all differences among the problems of a store (`plans.checks`).
 _RANK = 9
 _ADDED = "entries that another writer added, or that a run did not remove"
 _REMOVED = "entries that another writer removed, or that a run did not add"
@@ -28,7 +30,7 @@ _GENERATED = "rows in another bucket, or with another key, than their names give
 
 
 def _problems(differences: Relation, table: str, key: str) -> Relation:
-    """Return one row per value of `what`, with the number of its rows and the first of them."""
+    """Return one row per value of `what`, with the number of its rows and the smallest `key`."""
     return differences.sql(
         f"""
         SELECT {_RANK} AS rank, '{table}' AS `table`, what, false AS refuses, count(*) AS count,
@@ -39,12 +41,12 @@ def _problems(differences: Relation, table: str, key: str) -> Relation:
 
 
 def incomplete_sources(runs: Relation, sources: Relation, staged: Relation) -> Relation:
-    """Return the rows of `runs` that read groups, and whose staged rows are not complete.
+    """Return the runs that are the source of a group, and whose staged rows are not complete.
 
     Args:
         runs: the rows of snapshots and imports.
         sources: see `pending_entries`.
-        staged: rows of `pel_snapshots` with `source_seq`, the number of the run.
+        staged: rows of `pel_snapshots` with `source_seq`, the number of the run that staged them.
     """
     return runs.sql(
         """
@@ -69,10 +71,10 @@ def pending_entries(
 
     Args:
         pending: the table.
-        base: rows of `pel_snapshots` that the sources of the groups staged.
+        base: the rows of `pel_snapshots` that the last reading of each group staged.
         changes: the applied journal rows of `journal_rows.CHANGED` kinds.
-        sources: one row per group: stream, consumer_group, `source_seq`, which is 0 if the group
-            has no base.  Other groups are not compared.
+        sources: one row per group to compare: stream, consumer_group, `source_seq` (the number of
+            the run that last read the group, or 0 if no run did).
     """
     last = ", ".join(f"max_by({name}, run_seq) AS {name}" for name in _STATE)
     is_same = " AND ".join(f"p.{name} <=> e.{name}" for name in _STATE)
@@ -111,10 +113,13 @@ def pending_entries(
 
 
 def tombstones(changes: Relation, tombstones: Relation) -> Relation:
-    """Compare `tombstones` with the deletions.
+    """Compare `tombstones` with the deletions of runs.
+
+    A deletion needs a tombstone, unless a later run returned the entry.
 
     Args:
         changes: see `pending_entries`.
+        tombstones: rows of the table.
     """
     deletes = f"kind = '{Kind.DELETED}' OR kind = '{Kind.WITHDRAWN}' AND at_ms IS NOT NULL"
     differences = changes.sql(
@@ -146,9 +151,10 @@ def tombstones(changes: Relation, tombstones: Relation) -> Relation:
 
 
 def counts(journal: Relation, runs: Relation, kinds: Collection[Kind]) -> Relation:
-    """Compare the counts of finished runs with their journal rows.
+    """Compare the counts of finished runs with the numbers of their journal rows.
 
     Args:
+        journal: rows of the table.
         runs: the rows of the table `runs` that were not abandoned.
         kinds: the kinds of journal rows that a run counts.
     """
@@ -168,11 +174,11 @@ def counts(journal: Relation, runs: Relation, kinds: Collection[Kind]) -> Relati
 
 
 def generated_columns(table: str, rows: Relation, buckets: int) -> Relation:
-    """Compare the generated columns of a table with the names from which they follow."""
+    """Compare the generated columns of a table with the names from which they are computed."""
     columns = [column for column in TABLES[table].columns if column.generated_as is not None]
-    others = " OR ".join(
+    is_different = " OR ".join(
         f"NOT ({column.name} <=> {(column.generated_as or '').format(buckets=buckets)})"
         for column in columns
     )
-    differences = rows.where(others).select("*", f"{quote_text(_GENERATED)} AS what")
+    differences = rows.where(is_different).select("*", f"{quote_text(_GENERATED)} AS what")
     return _problems(differences, table, key_json_sql(table))

@@ -1,7 +1,7 @@
 """Check the request tables of all commands.
 
-The type of a column is not guessed.  A value that cannot be used refuses the whole table.  No row
-is skipped.
+The type of a column is not guessed.  If one value cannot be used, the whole table is refused.  No
+row is skipped.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _ARROW_TYPES = {
     "ARRAY<STRING>": pa.list_(pa.string()),
 }
 Refusal = Callable[[str], str]
-"""Returns, for a column's name, the SQL condition under which its value cannot be used.
+"""Returns the SQL condition that the value of a column cannot be used, from the column's name.
 
-The condition can use each column in its type, and as `raw_` and its name as the table has it.
+The condition can use all columns, converted to their types.  It can also use the original values:
+their columns have the prefix `raw_`.
 """
 
 
@@ -48,11 +49,12 @@ class RequestTable:
         columns: the SQL types by name, in order.
         key: the columns that identify a row.
         row_sql: a SQL expression that names a row in messages.
-        repeated_hint: what to do if two rows have one key, for messages.
-        optional: columns that the table may omit, as if they were null.
-        nullable: columns in which null is a value.
-        refusals: by column, further values that cannot be used, besides null and other types.
-        hint: what values can be used, for messages.
+        repeated_hint: the remedy for two rows with the same key, for messages.
+        optional: columns that the table may omit.  They are then null.
+        nullable: columns in which null is allowed.
+        refusals: by column, the condition for further values that cannot be used, besides null and
+            values of other types.
+        hint: the values that can be used, for messages.
     """
 
     columns: Mapping[str, str]
@@ -65,7 +67,7 @@ class RequestTable:
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
 
     def of_rows(self, engine: Executor, rows: Sequence[Sequence[object]]) -> Relation:
-        """Return a request table of rows in memory, each with all columns in their order."""
+        """Return a request table of rows in memory, which have all columns in their order."""
         arrays = {
             name: pa.array([row[number] for row in rows], _ARROW_TYPES[type_])
             for number, (name, type_) in enumerate(self.columns.items())
@@ -78,20 +80,21 @@ class RequestTable:
         This computes the table once.
 
         Raises:
-            RequestError: a column is missing, or has a type that does not fit.  Or a value is null
-                or not allowed in its column.  Or two rows have one key.
+            RequestError: a column is missing, unknown, or has a type that does not fit.  Or a value
+                is null or not allowed in its column.  Or two rows have the same key.
         """
         typed = self.typed(request)
-        # By the typed key, because 7 and 007 are one request.
-        fault = typed.sql(
+        # Rows are grouped by the converted key, because 7 and 007 are the same request.
+        faulty_keys = typed.sql(
             f"""
-            SELECT count(*) AS n, max(unusable) AS bad, min(said) AS first_said,
-                min_by(stream, said) AS of_stream, min_by(consumer_group, said) AS of_group
+            SELECT count(*) AS n, max(unusable) AS bad, min(row_name) AS first_row,
+                min_by(stream, row_name) AS of_stream,
+                min_by(consumer_group, row_name) AS of_group
             FROM {{this}} AS this GROUP BY {", ".join(self.key)}
             HAVING count(*) > 1 OR max(unusable) <> ''
             """
         )
-        first = fault.order_by("first_said").first()
+        first = faulty_keys.order_by("first_row").first()
         if first is not None:
             raise RequestError(
                 f"the request table has {self._fault(first)}",
@@ -102,13 +105,13 @@ class RequestTable:
         return typed.select(*self.columns)
 
     def typed(self, request: Relation) -> Relation:
-        """Return a request table with all columns in their types, `said` and `unusable`.
+        """Return a request table with all columns in their types, `row_name` and `unusable`.
 
-        `said` names the row in messages.  `unusable` has the names of the columns whose values
+        `row_name` names the row in messages.  `unusable` has the names of the columns whose values
         cannot be used, separated by commas.  A value that cannot be converted to its type is None.
 
         Raises:
-            RequestError: a column is missing, or has a type that does not fit.
+            RequestError: a column is missing, unknown, or has a type that does not fit.
         """
         types = {**dict.fromkeys(self.optional, "void"), **self._types(request)}
         completed = request.select(*(_completed(name, types[name]) for name in self.columns))
@@ -118,11 +121,11 @@ class RequestTable:
                 for name, wanted in self.columns.items()
             ),
             *(f"{name} AS raw_{name}" for name in self.columns),
-            f"{self.row_sql} AS said",
+            f"{self.row_sql} AS row_name",
         )
         names = (f"CASE WHEN {self._is_unusable(name)} THEN '{name}' END" for name in self.columns)
         return both.select(
-            *self.columns, "said", f"concat_ws(', ', {', '.join(names)}) AS unusable"
+            *self.columns, "row_name", f"concat_ws(', ', {', '.join(names)}) AS unusable"
         )
 
     def fingerprint(self, checked: Relation) -> dict[str, object]:
@@ -130,7 +133,8 @@ class RequestTable:
 
         The order of the rows does not matter.  This computes the table once.
         """
-        # A hash of the columns skips nulls, so it does not distinguish one column from the next.
+        # A row is hashed as JSON, because xxhash64 of several columns skips nulls.  Then a value in
+        # one column would have the same hash as the value in the next column.
         hashed = f"xxhash64(to_json(struct({', '.join(self.columns)})))"
         (total,) = checked.select(
             "count(*) AS n", f"CAST(sum(CAST({hashed} AS DECIMAL(38, 0))) AS STRING) AS h"
@@ -142,7 +146,7 @@ class RequestTable:
 
         Raises:
             RequestError: a column is missing or unknown, or has a type whose values a cast would
-                change.  For example, 1.9 is not 1 ms, and true is not 1 ms.
+                change.  For example, neither 1.9 nor true is accepted as 1 ms.
         """
         types = request.types
         names = ", ".join(self.columns)
@@ -168,22 +172,22 @@ class RequestTable:
         return types
 
     def _fault(self, fault: Record) -> str:
-        """Return the fault of the rows of one key, as a text."""
+        """Return the text for the fault of the rows with the same key."""
         if not fault["bad"]:
-            return f"{fault['n']} rows for {fault['first_said']}: {self.repeated_hint}"
+            return f"{fault['n']} rows for {fault['first_row']}: {self.repeated_hint}"
         null = f"only {', '.join(self.nullable)}" if self.nullable else "no value"
         return (
-            f"invalid {fault['bad']} in the row for {fault['first_said']}: {null} may be null,"
+            f"invalid {fault['bad']} in the row for {fault['first_row']}: {null} may be null,"
             f" {self.hint}"
         )
 
     def _is_unusable(self, name: str) -> str:
         """Return the SQL condition that a column's value cannot be used."""
-        is_none = f"{name} IS NULL"
+        is_lacking = f"{name} IS NULL"
         if name in self.nullable:
-            is_none += f" AND raw_{name} IS NOT NULL"
+            is_lacking += f" AND raw_{name} IS NOT NULL"  # a value that cannot be converted
         refusal = self.refusals.get(name)
-        return is_none if refusal is None else f"{is_none} OR {refusal(name)}"
+        return is_lacking if refusal is None else f"{is_lacking} OR {refusal(name)}"
 
 
 def _fits(actual: str, wanted: str) -> bool:
@@ -197,8 +201,8 @@ def _fits(actual: str, wanted: str) -> bool:
 def _completed(name: str, actual: str) -> str:
     """Return SQL for a column as the table has it, or for null if the table lacks it.
 
-    A text is cast to one without a collation, because a collation could make `SERVER` one of the
-    rules.
+    A text loses its collation, because a collation could make `SERVER` equal to the idle rule
+    `server`.
     """
     if actual == "void":
         return f"CAST(NULL AS STRING) AS {name}"
@@ -208,15 +212,16 @@ def _completed(name: str, actual: str) -> str:
 def _typed(name: str, actual: str, wanted: str) -> str:
     """Return SQL for a column's value in its type, or for null if it cannot be converted.
 
-    Engines differ in which texts are numbers.  This accepts the texts that Spark's casts accept,
-    except fractions in other notations than decimal.
+    Each engine accepts other texts as numbers.  So this accepts the texts that Spark's casts
+    accept.  For a DOUBLE it accepts only decimal notation, so not NaN.
     """
     if wanted == "BOOLEAN" and kind_of(actual) == "string":
         word = f"lower({_extracted(name, '[A-Za-z01]+')})"
         return f"CASE WHEN {word} IN ({_TRUE}) THEN true WHEN {word} IN ({_FALSE}) THEN false END"
     if wanted == "BIGINT" and kind_of(actual) == "string":
         return f"TRY_CAST({_extracted(name, '[+-]?[0-9]+')} AS BIGINT)"
-    # The quotient of a decimal's digits and its scale may be another number than its text.
+    # A decimal is converted by its text, because an engine may divide its digits by a power of ten.
+    # The quotient may be another number.
     if wanted == "DOUBLE" and kind_of(actual) in {"string", "decimal"}:
         return f"TRY_CAST({_extracted(f'CAST({name} AS STRING)', _FRACTION)} AS DOUBLE)"
     return f"TRY_CAST({name} AS {wanted})"
@@ -238,11 +243,11 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def is_none_of(choices: type[StrEnum]) -> Refusal:
-    """Refuse values that are not one of some words."""
+    """Return the refusal of values that are not among the choices."""
     words = ", ".join(quote_text(str(choice)) for choice in choices)
     return lambda name: f"{name} NOT IN ({words})"
 
 
 def is_beyond(least: float, most: float) -> Refusal:
-    """Refuse numbers that are too small or too large."""
+    """Return the refusal of numbers below `least` or above `most`."""
     return lambda name: f"NOT {name} BETWEEN {least} AND {most}"

@@ -1,4 +1,4 @@
-"""State requests, one row per (stream, consumer_group) to sweep, with the columns they need."""
+"""State requests: one row per (stream, consumer_group) to sweep, with the columns that it needs."""
 
 from __future__ import annotations
 
@@ -41,29 +41,32 @@ REQUEST_COLUMNS = {
 ASSIGNMENT = {"consumers": "ARRAY<STRING>", "active_within_ms": "BIGINT"}
 """The columns of a request that replace `consumer` if several consumers share its claimed entries.
 
-They are the names of the consumers, or the time within which these were active.  A request table
-has no such requests.
+They are the names of these consumers, or the time within which a consumer must have been active.  A
+request table cannot have these columns.
 """
 IS_REQUESTED = "idle_rule IS NOT NULL"
 """The SQL condition for groups that have a request."""
-# The columns that a request table may omit, as if they were null.
+# The columns that a request table may omit.  They are then null.
 OPTIONAL = ("count", "cursor", *GUARDS)
-# The columns in which null is a value.  It means a sweep, the stored cursor (or the beginning), no
-# stored cursor, or no such guard.
+# The columns in which null is allowed:
+#   start_ms, start_seq: the request starts at the stored cursor, or at the beginning without one.
+#   count: the request is a sweep.
+#   cursor: the request uses no stored cursor.
+#   a guard: the guard is not set.
 NULLABLE = ("start_ms", "start_seq", *OPTIONAL)
 
 
-def _is_alone(other: str) -> Refusal:
-    """Refuse rows in which only one of two columns has a value."""
+def _lacks_counterpart(other: str) -> Refusal:
+    """Return the refusal of rows in which only one of two columns has a value."""
     return lambda name: f"(raw_{name} IS NULL) <> (raw_{other} IS NULL)"
 
 
 def is_no_spelling(name: str) -> str:
-    """Refuse texts that are not the spelling of a name."""
+    """Return the SQL condition that a text is not the spelling of a name."""
     return f"NOT {is_spelling_sql(name)}"
 
 
-# The white space of Unicode, with no-break spaces.
+# Only white space of Unicode, which includes no-break spaces.
 _BLANK = (
     r"\A[\x09-\x0d\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
     r"\x{3000}]*\z"
@@ -75,8 +78,8 @@ def _is_blank(name: str) -> str:
 
 
 def _is_no_parking_consumer(name: str) -> str:
-    alone = _is_alone("max_deliveries")(name)
-    return f"{alone} OR {is_no_spelling(name)} OR {name} = consumer"
+    lacks_limit = _lacks_counterpart("max_deliveries")(name)
+    return f"{lacks_limit} OR {is_no_spelling(name)} OR {name} = consumer"
 
 
 SWEEPS = RequestTable(
@@ -94,7 +97,7 @@ SWEEPS = RequestTable(
     ),
     refusals={
         "consumer": is_no_spelling,
-        "start_seq": _is_alone("start_ms"),
+        "start_seq": _lacks_counterpart("start_ms"),
         "idle_rule": is_none_of(IdleRule),
         "profile": is_none_of(Profile),
         "count": is_beyond(1, COUNT_MAX),
@@ -113,7 +116,7 @@ SWEEPS = RequestTable(
 class Rule:
     """Hold one request of a policy: the globs of its groups, and its values.
 
-    The values are `ASSIGNMENT` and the `REQUEST_COLUMNS` without the names.
+    The values are those of `ASSIGNMENT` and of `REQUEST_COLUMNS`, except stream and consumer_group.
     """
 
     stream_glob: str
@@ -127,7 +130,7 @@ class Rule:
 
 
 def guard_values(guards: Guards) -> dict[str, object]:
-    """Return guards as a request table states them, by column of `GUARDS`."""
+    """Return the values of guards in a request table, by column of `GUARDS`."""
     parking, share = guards.parking_consumer, guards.max_deleted_share
     return {
         **asdict(guards),
@@ -139,13 +142,14 @@ def guard_values(guards: Guards) -> dict[str, object]:
 def by_policy(groups: Relation, policy: Sequence[Rule]) -> Relation:
     """Return the rows of `groups` with the values of the first rule whose globs match.
 
-    There is one row per (stream, consumer_group).  Added are `REQUEST_COLUMNS`, `ASSIGNMENT` and
-    `request`, the number of the rule (from 1).  They are None if no rule matches.
+    The columns of `REQUEST_COLUMNS` and `ASSIGNMENT` are added, and `request`, the number of the
+    rule (from 1).  They are None if no rule matches.
     """
     cases = " ".join(f"WHEN {rule.matches()} THEN {n:d}" for n, rule in enumerate(policy, start=1))
     chosen = groups.select("*", f"CASE {cases} END AS request")
-    types = {name: of for name, of in REQUEST_COLUMNS.items() if name not in GROUP} | ASSIGNMENT
-    return chosen.select("*", *(_value_sql(name, of, policy) for name, of in types.items()))
+    types = {**REQUEST_COLUMNS, **ASSIGNMENT}
+    added = (_value_sql(name, type_, policy) for name, type_ in types.items() if name not in GROUP)
+    return chosen.select("*", *added)
 
 
 def _value_sql(name: str, type_: str, policy: Sequence[Rule]) -> str:
@@ -172,8 +176,8 @@ def _literal(value: object, type_: str) -> str:
 def by_table(groups: Relation, table: Relation) -> Relation:
     """Return the rows of `groups` and of a request table, one per (stream, consumer_group).
 
-    A row has the columns of both, and `ASSIGNMENT` (None).  The columns of a table that lacks the
-    group are None.
+    A row has the columns of both, and those of `ASSIGNMENT`, which are None.  If `groups` or the
+    request table lacks the group, its columns are None.
     """
     joined = groups.sql(
         f"SELECT * FROM {{requested}} AS requested FULL JOIN {{this}} AS this USING ({GROUP_SQL})",
@@ -184,22 +188,31 @@ def by_table(groups: Relation, table: Relation) -> Relation:
 
 
 def matched_by(policy: Sequence[Rule]) -> str:
-    """Return the SQL condition that any rule matches the names of a group."""
+    """Return the SQL condition that a rule of the policy matches the names of a group."""
     return f"({' OR '.join(rule.matches() for rule in policy)})"
 
 
 def known_groups(groups: Relation, streams: Relation, run_seq: int) -> Relation:
     """Return one row per (stream, consumer_group) of `groups`.
 
-    Columns: the snapshot time (None if it has none), the proven id range of its stream (None if
-    there is no proof), and `repeated_in` and `ahead_in`, which forbid a run to use the group.
-    These two are comma-separated names of tables, or None.  The tables of `repeated_in` have a key
-    of the group or its stream twice.  Those of `ahead_in` have a row of it with a run_seq of
-    `run_seq` or more.
+    Columns:
 
-    If a row is repeated, its values may come from any of its copies, because its group is refused.
+    - stream, consumer_group, and `in_groups`, which is true.
+    - snapshot_ms: the snapshot time, or None if the group has none.
+    - those of `PROVEN_RANGE`: the proven id range of the stream, or None if there is no proof.
+    - `repeated_in`: the tables that have the group or its stream twice.
+    - `ahead_in`: the tables that have a row of the group or its stream with a run_seq of `run_seq`
+      or more.
+
+    `repeated_in` and `ahead_in` are names, separated by commas, or None.  A run refuses the group
+    if one of them is not None.  So it does no harm that the values of a repeated row may come from
+    any of its copies.
+
+    Args:
+        groups, streams: the tables.
+        run_seq: the number of the run.
     """
-    unsound = (f"{_names(f'groups_{what}', f'streams_{what}')} AS {what}" for what in _UNSOUND)
+    unsound = (f"{_names(f'groups_{name}', f'streams_{name}')} AS {name}" for name in _UNSOUND)
     return groups.sql(
         f"""
         WITH by_stream AS (
@@ -221,42 +234,48 @@ _UNSOUND = ("repeated_in", "ahead_in")
 
 
 def _unsound(table: str, run_seq: int) -> str:
-    """Return SQL for the columns `repeated_in` and `ahead_in` of one table.
+    """Return SQL for the parts of `repeated_in` and `ahead_in` that are about one table.
 
-    The first has the table's name if the table has the key of a group of rows twice.  The second
-    has it if the table has a row of a later run.  Otherwise they are null.
+    It aggregates the table's rows by their key.  The first part is the table's name if the key has
+    two rows.  The second part is the table's name if a row is from run `run_seq` or a later one.
+    Otherwise the parts are null.
     """
     conditions = ("count(*) > 1", f"max(run_seq) >= {run_seq:d}L")
     return ", ".join(
-        f"CASE WHEN {condition} THEN '{table}' END AS {table}_{what}"
-        for condition, what in zip(conditions, _UNSOUND, strict=True)
+        f"CASE WHEN {condition} THEN '{table}' END AS {table}_{name}"
+        for condition, name in zip(conditions, _UNSOUND, strict=True)
     )
 
 
 def _names(*columns: str) -> str:
-    """Return SQL for the names of tables in columns, comma-separated, or null if there is none."""
+    """Return SQL for the texts in some columns, separated by commas, or null if all are null."""
     return f"nullif(concat_ws(', ', {', '.join(columns)}), '')"
 
 
 def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
-    """Return the requests, all of them with a start.
+    """Return the requests, and set the start of each request that states none.
 
-    The start is that of the request.  Otherwise it is the id of the stored cursor with its name,
-    where 0-0 means the beginning, or else the beginning.  If a run must not use that cursor, its
-    table is added to `repeated_in` and `ahead_in`, as in `known_groups`.
+    The start is then the id of the stored cursor that the request names.  It is the beginning (0-0)
+    if there is no such cursor.  `cursors` is added to `repeated_in` or `ahead_in` if a run must not
+    use the cursor, as in `known_groups`.
+
+    Args:
+        requests: `by_policy` or `by_table`.
+        cursors: the table.
+        run_seq: the number of the run.
     """
-    # A group without a request has no start either.
-    has_start = f"this.start_ms IS NOT NULL OR NOT ({IS_REQUESTED})"
-    made = {
+    # A group without a request gets no start.
+    stays = f"this.start_ms IS NOT NULL OR NOT ({IS_REQUESTED})"
+    replaced = {
         **{
-            f"start_{half}": f"CASE WHEN {has_start} THEN this.start_{half}"
+            f"start_{half}": f"CASE WHEN {stays} THEN this.start_{half}"
             f" ELSE coalesce(next_{half}, 0L) END"
             for half in ("ms", "seq")
         },
-        **{what: _names(f"this.{what}", f"cursors_{what}") for what in _UNSOUND},
+        **{name: _names(f"this.{name}", f"cursors_{name}") for name in _UNSOUND},
     }
     columns = (
-        f"{made[name]} AS {name}" if name in made else f"this.{name} AS {name}"
+        f"{replaced[name]} AS {name}" if name in replaced else f"this.{name} AS {name}"
         for name in requests.columns
     )
     same = " AND ".join(f"this.{name} = stored.{name}" for name in GROUP)
@@ -275,10 +294,10 @@ def started(requests: Relation, cursors: Relation, run_seq: int) -> Relation:
 
 
 def instant(now_ms: int | None) -> str:
-    """Return SQL for the time of a row of groups.
+    """Return SQL for the time for which a group's idle times are computed.
 
     Args:
-        now_ms: the time for all groups.  None means the time of each group's snapshot.
+        now_ms: the time for all groups.  None means the snapshot time of each group.
     """
     return "snapshot_ms" if now_ms is None else f"{now_ms:d}L"
 
@@ -286,12 +305,14 @@ def instant(now_ms: int | None) -> str:
 def standing(requests: Relation, now_ms: int | None) -> Relation:
     """Return one row per (stream, consumer_group) that is known or requested.
 
-    A row has the columns of the request, `now_ms`, and the columns of `known_groups`.  It also has
-    `equal_counts`, `raise_by` and `park_above`, which the rules derive from the request.
+    Columns:
 
-    The columns of the request are None if there is none, see `IS_REQUESTED`.  `now_ms` is the given
-    time or the group's snapshot time, and None if there is neither.  `in_groups` is None if the
-    group is not known.  A negative min_idle_ms counts as 0, as on the server.
+    - those of the request.  They are None if the group has no request, see `IS_REQUESTED`.  A
+      negative min_idle_ms becomes 0, because the server treats it as 0.
+    - `now_ms`: the given time, or else the group's snapshot time.  It is None if both are unknown.
+    - `equal_counts`, `raise_by` and `park_above`, which follow from the request.  The rules need
+      them.
+    - those of `known_groups`, except snapshot_ms.  They are None if the group is not known.
     """
     return requests.select(
         *(name for name in (*REQUEST_COLUMNS, *ASSIGNMENT) if name != "min_idle_ms"),
@@ -309,12 +330,12 @@ def _is_one_of(name: str, values: Iterable[str]) -> str:
     return f"{name} IN ({', '.join(map(repr, map(str, values)))})"
 
 
-_EQUAL_RULES = tuple(rule for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts)
+_RULES_WITH_EQUALITY = tuple(rule for rule, equal_counts in EQUAL_COUNTS.items() if equal_counts)
 FOR_RULES = (
-    f"{_is_one_of('idle_rule', _EQUAL_RULES)} AS equal_counts",
+    f"{_is_one_of('idle_rule', _RULES_WITH_EQUALITY)} AS equal_counts",
     "CASE WHEN justid THEN 0L ELSE 1L END AS raise_by",
 )
-"""SQL for the values of a request that the rules need.
+"""SQL for values that the rules need and that follow from a request.
 
 `equal_counts` follows from the idle rule.  `raise_by` is the number that a claim adds to the
 delivery count.
@@ -329,7 +350,10 @@ CALLER_IS_SEEN = _is_one_of(
 def ended(targets: Relation, ends: Relation | None) -> Relation:
     """Return `standing` with `page_end_ms` and `page_end_seq`, the id of a page's last row.
 
-    Both are None for a sweep, and for a page that reaches the end.
+    Both are None for a sweep, and for a page that reaches the end of its PEL.
+
+    Args:
+        ends: `pages.ends`, or None if no request is a page.
     """
     if ends is None:
         none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("page_end_ms", "page_end_seq"))

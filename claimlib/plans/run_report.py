@@ -1,6 +1,7 @@
 """State the numbers of a report on a run: per group, per owner, and in fixed intervals.
 
-Each statement aggregates.  The rows that a caller fetches do not grow with the store.
+A caller fetches only aggregates, so the number of its rows does not grow with the number of
+entries.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ IDLE_MS = (0, *(s * 1000 for s in (1, 10, 60, 600, 3600, 36_000, 345_600, 2_419_
 DELIVERIES = (0, 1, 2, 3, OFTEN, VERY_OFTEN, 20, 50, 100)
 """The lower bounds of the intervals of delivery counts."""
 BEFORE, AFTER = "before", "after"
-"""The facts about an entry that was pending before the run, and after it."""
+"""The values of `fact` for an entry that was pending before the run, or after it."""
 _FACT = {"reason": "STRING", "idle_ms": "BIGINT", "delivery_count": "BIGINT"}
 PENDING = (
-    *("pending", "stalled", "oldest_idle_ms", "highest_delivery_count"),
-    *("delivered_5_plus", "delivered_10_plus"),
+    "pending",
+    "stalled",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "delivered_5_plus",
+    "delivered_10_plus",
 )
-"""The columns on the pending entries at one time, without the ending `_before` or `_after`."""
+"""The columns about the pending entries at one time, without the ending `_before` or `_after`."""
 TIMES = (BEFORE, AFTER)
 _OF_TIMES = tuple(f"{name}_{time}" for name in PENDING for time in TIMES)
 _MAXIMA = ("oldest_idle_ms", "highest_delivery_count")
@@ -43,62 +48,65 @@ def facts(
 ) -> Relation:
     """Return one row per fact: stream, consumer_group, fact, reason, idle_ms, delivery_count.
 
-    `fact` is `before` or `after` for a pending entry, and the kind for a journal row.  It is
-    `group` for a row of the table groups.
+    `fact` is `before` or `after` for a pending entry, the kind for a journal row, and `group` for a
+    row of the table groups.  The last makes `by_group` return groups without entries and changes.
 
     Args:
         changes: the run's journal rows of `CHANGES` kinds that were applied.
-        notes: its journal rows of kind `lost`, `swept` and `refused`.
+        notes: the run's journal rows of kind `lost`, `swept` and `refused`.
         groups: the table.
         before, after: `xpending.idle_entries` before and after the run, or None if unknown.
     """
-    nothing = {name: f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _FACT.items()}
+    null_columns = {name: f"CAST(NULL AS {type_}) AS {name}" for name, type_ in _FACT.items()}
     pending = [
         rows.select(
-            *(*GROUP, f"'{name}' AS fact", nothing["reason"]),
-            *("CASE WHEN idle_ms >= 0 THEN idle_ms END AS idle_ms", "delivery_count"),
+            *GROUP,
+            f"'{name}' AS fact",
+            null_columns["reason"],
+            "CASE WHEN idle_ms >= 0 THEN idle_ms END AS idle_ms",
+            "delivery_count",
         )
         for name, rows in ((BEFORE, before), (AFTER, after))
         if rows is not None
     ]
-    without_times = (nothing["idle_ms"], nothing["delivery_count"])
+    without_times = (null_columns["idle_ms"], null_columns["delivery_count"])
     return union_all(
         [
-            changes.select(*GROUP, "kind AS fact", nothing["reason"], *without_times),
+            changes.select(*GROUP, "kind AS fact", null_columns["reason"], *without_times),
             notes.select(*GROUP, "kind AS fact", "reason", *without_times),
-            groups.select(*GROUP, "'group' AS fact", nothing["reason"], *without_times),
+            groups.select(*GROUP, "'group' AS fact", null_columns["reason"], *without_times),
             *pending,
         ]
     )
 
 
 def after_decision(before: Relation, changes: Relation) -> Relation:
-    """Return the pending entries after changes that are decided and not made.
+    """Return the pending entries as they would be after the changes of a dry run.
 
-    One row per pending entry: stream, consumer_group, idle_ms, delivery_count.
+    There is one row per pending entry: stream, consumer_group, idle_ms, delivery_count.
 
     Args:
         before: `xpending.idle_entries`.
         changes: journal rows of kind `claimed` and `deleted`.
     """
-    owned = changes.where(of_kinds(Kind.CLAIMED)).select(
+    claimed = changes.where(of_kinds(Kind.CLAIMED)).select(
         *GROUP, "try_subtract(at_ms, delivery_time_ms) AS idle_ms", "delivery_count"
     )
     unchanged = without(before, changes)
-    return union_all([unchanged.select(*GROUP, "idle_ms", "delivery_count"), owned])
+    return union_all([unchanged.select(*GROUP, "idle_ms", "delivery_count"), claimed])
 
 
 def by_group(known: Relation, stalled_ms: int, times: Collection[str]) -> Relation:
-    """Return one row per (stream, consumer_group): `COLUMNS`.
+    """Return one row per (stream, consumer_group), with `COLUMNS`.
 
-    `reason` is the reason why the run refused the group, or None if it did not.  The columns of a
-    time that is unknown are None.  There is a count for each of `CHANGES`, and `changed` is their
-    sum.
+    `reason` is the reason why the run refused the group.  It is None if the run did not refuse the
+    group.  There is a count for each of `CHANGES`, and `changed` is their sum.
 
     Args:
         known: `facts`.
         stalled_ms: the idle time in ms from which an entry is stalled.
-        times: those that are known: `before`, `after`, both or none.
+        times: the times at which the pending entries are known: `before`, `after`, both or none.
+            The columns of another time are None.
     """
     sums: dict[str, str] = {
         **{str(kind): _count(kind) for kind in (*CHANGES, Kind.LOST)},
@@ -138,25 +146,28 @@ def _pending(time: str, stalled_ms: int) -> dict[str, str]:
 def totals(groups: Relation, times: Collection[str]) -> Relation:
     """Return one row with the sums and maxima of the columns of `by_group`.
 
-    `groups` is the number of groups, and `refused` the number of refused groups.  For each time,
-    `stalled_groups` is the number of groups with stalled entries.
+    `groups` is the number of groups, and `refused` the number of refused groups.
+    `stalled_groups_before` and `stalled_groups_after` are the numbers of groups with stalled
+    entries.
 
     Args:
-        times: see `by_group`.  The columns of other times are None.
+        times: see `by_group`.
     """
 
     def total(name: str, time: str) -> str:
         column = f"{name}_{time}"
         if name in _MAXIMA:
             return f"max({column}) AS {column}"
-        return f"{_sum(column) if time in times else 'sum(' + column + ')'} AS {column}"
+        # Without coalesce, the sum of an unknown column is null.
+        return f"{_sum(column) if time in times else f'sum({column})'} AS {column}"
 
     def stalled(time: str) -> str:
         number = f"count_if(stalled_{time} > 0)" if time in times else "CAST(NULL AS BIGINT)"
         return f"{number} AS stalled_groups_{time}"
 
     return groups.select(
-        *("count(*) AS groups", "count_if(reason IS NOT NULL) AS refused"),
+        "count(*) AS groups",
+        "count_if(reason IS NOT NULL) AS refused",
         *map(stalled, TIMES),
         *(total(name, time) for name in PENDING for time in TIMES),
         *(f"{_sum(name)} AS {name}" for name in (*CHANGES, "changed", Kind.LOST)),

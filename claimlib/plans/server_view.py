@@ -1,4 +1,4 @@
-"""Show the pending entries of a server, if runs have changed the store since the last snapshot.
+"""Reconstruct a server's pending entries from a store that runs have changed since the snapshot.
 
 A snapshot makes `pending` equal to the server's pending entries.  Later runs change `pending`, but
 not the server.  The journal has each entry as it was before a run changed it.
@@ -14,7 +14,7 @@ from claimlib.schema import Kind
 CHANGING = tuple(kind for kind in CHANGED if kind != Kind.MOVED)
 """The kinds of journal rows that change or remove a pending entry, or make an entry pending."""
 _WRITTEN_BACK = (Kind.MOVED, Kind.ACKNOWLEDGED)
-"""The kinds of journal rows after which the server has what the store has."""
+"""The kinds of journal rows of entries that a writeback made equal on the server."""
 _IS_UNDONE = " AND ".join(
     f"max_by({name}, run_seq) <=> min_by(from_{name}, run_seq)"
     for name in ("consumer", "delivery_time_ms", "delivery_count")
@@ -27,13 +27,13 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
 
     `source_seq` is the last run that read the group from the source, or 0 if no run did.
 
-    A row of `groups` names the run that wrote it last.  Usually that is a run of `sources`.  If a
-    claim has raised the group's last delivered id, it is the run of the claim.  Then the source is
-    taken from `read`.
+    The run_seq of a row of `groups` is that of the run that wrote the row last.  Usually this is a
+    run of `sources`.  If a claim has raised the group's last delivered id, it is the run of the
+    claim.  Then the source is taken from `read`.
 
     Args:
         groups: rows of the table.
-        sources: one row per snapshot and import that counts: `run_seq`.
+        sources: one row per snapshot and import to consider: `run_seq`.
         read: the journal rows of kind `group`, at least those of groups that a claim wrote last.
     """
     return groups.sql(
@@ -58,17 +58,20 @@ def group_sources(groups: Relation, sources: Relation, read: Relation) -> Relati
 def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
     """Return one row per entry that runs changed after its group was read from the source.
 
-    An entry that was written back to the server counts only if a run changed it later.  An entry
-    does not count if an undo has restored it as the source had it.
+    An entry that was written back to the server has a row only if a run changed it later.  An entry
+    has no row if an undo has restored it as the source had it.
 
-    Columns: stream, consumer_group, id_ms, id_seq, bucket; `kind`, the kind of the last change; and
-    the entry as the source had it: `was_pending`, consumer, delivery_time_ms and delivery_count.
-    The last three are None if the entry was not pending.
+    Columns:
+
+    - stream, consumer_group, id_ms, id_seq, bucket.
+    - `kind`: the kind of the last change.
+    - `was_pending`, consumer, delivery_time_ms, delivery_count: the entry as the source had it.
+      The last three are None if the entry was not pending there.
 
     Args:
-        journal: rows of the journal.
+        journal: rows of the table.
         read: `group_sources`.
-        last_seq: the last run that counts.
+        last_seq: the last run to consider.
     """
     kinds, written_back = (
         ", ".join(f"'{kind}'" for kind in kinds) for kinds in (CHANGING, _WRITTEN_BACK)
@@ -101,14 +104,14 @@ def changes_since(journal: Relation, read: Relation, last_seq: int) -> Relation:
 
 
 def as_on_server(pending: Relation, changes: Relation) -> Relation:
-    """Return the pending entries as the source had them when it was read.
+    """Return the pending entries as the source had them after the last reading or writeback.
 
     Columns: stream, consumer_group, id_ms, id_seq, bucket, consumer, delivery_time_ms,
     delivery_count.
 
     Args:
         pending: rows of the store.
-        changes: `changes_since`, of the same groups.
+        changes: `changes_since` of the same groups.
     """
     return pending.sql(
         f"""

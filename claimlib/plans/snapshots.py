@@ -1,8 +1,8 @@
-"""State what the series of snapshots shows: owners over time, and what claims would have taken.
+"""Evaluate the series of snapshots: owners over time, and the claims that sweeps would have made.
 
-A snapshot keeps the pending entries that it read (`pel_snapshots`).  The journal keeps which groups
-it read, when, and their last delivered ids.  An entry that the next snapshot of its group no longer
-has, although its id is not larger than the group's last delivered id, has left the PEL:
+The pending entries that a snapshot read stay in `pel_snapshots`.  The journal has the groups that
+it read, the times, and the last delivered ids.  If the next snapshot of a group lacks an entry,
+although the id is not larger than the group's last delivered id, the entry has left the PEL:
 
 - It was deleted if a run of the store removed it, because its stream entry no longer existed.
 - The reason is unknown if another stream replaced its stream.
@@ -20,7 +20,7 @@ from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most, same_entry, wi
 from claimlib.schema import Kind
 
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
-"""What became of a claimed entry: see `claims`."""
+"""The values of `outcome` in `claims`."""
 _LAST_IDS = ("last_delivered_ms", "last_delivered_seq")
 _NEXT = ("next_at_ms", *(f"next_{name}" for name in _LAST_IDS), "next_is_replaced")
 
@@ -28,12 +28,15 @@ _NEXT = ("next_at_ms", *(f"next_{name}" for name in _LAST_IDS), "next_is_replace
 def readings(journal: Relation, runs: Relation) -> Relation:
     """Return one row per group and finished snapshot or import that read it.
 
-    Columns: `landing`, stream, consumer_group, run_seq, `landing_ms` (the time of the first group
-    of that landing), `at_ms` (the time of this group), and of the group's next reading
-    `next_at_ms`, `next_landing`, `next_last_delivered_ms` and `next_last_delivered_seq`.  These are
-    None if there is no next reading.
-    `next_is_replaced` is true if the group or its stream was removed or created again after this
-    reading.  Groups whose time is unknown have no row.
+    Columns:
+
+    - `landing` (the reading), stream, consumer_group, run_seq.
+    - `landing_ms`: the time of the first group of that landing.
+    - `at_ms`: the time of this group.  Groups whose time is unknown have no row.
+    - `next_at_ms`, `next_landing`, `next_last_delivered_ms`, `next_last_delivered_seq`: from the
+      group's next reading.  They are None if there is no next reading.
+    - `next_is_replaced`: true if the group or its stream was removed or created again after this
+      reading.
     """
     finished = runs.where("counts['abandoned'] IS NULL").select("run_seq")
     landings = journal.where(f"{of_kinds(Kind.RUN)} AND landing IS NOT NULL").sql(
@@ -60,8 +63,9 @@ def readings(journal: Relation, runs: Relation) -> Relation:
         """
     )
     in_time = f"OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq)"
-    # Snapshots of earlier versions of claimlib did not compare the counters, so fewer added entries
-    # also count as a replacement.
+    # The stream row has a reason if the snapshot found that the stream was replaced.  Snapshots of
+    # earlier versions of claimlib did not compare the counters.  So a smaller number of added
+    # entries also means a replacement.
     signs = (
         f"lead(reason IS NOT NULL) {in_time}",
         f"lead(entries_added) {in_time} < entries_added",
@@ -106,8 +110,8 @@ def over_time(pel: Relation, read: Relation, stalled_ms: int) -> Relation:
     """Return one row per landing, group and consumer that owned entries then.
 
     A group without pending entries has one row, whose consumer is None.  Columns: landing_ms,
-    stream, consumer_group, consumer, `pending` and `stalled` (the number of entries, and of those
-    that were idle for `stalled_ms` or longer).
+    stream, consumer_group, consumer, `pending` (the number of entries) and `stalled` (the number of
+    entries that were idle for `stalled_ms` or longer).
 
     Args:
         pel: rows of `pel_snapshots`.
@@ -127,25 +131,26 @@ def over_time(pel: Relation, read: Relation, stalled_ms: int) -> Relation:
 def claims(
     pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
 ) -> Relation:
-    """Return what a sweep right after each snapshot would have claimed, if no earlier sweep had.
+    """Return the claims that a sweep right after each snapshot would have made.
 
-    One row per minimum idle time and entry that was idle for longer at a reading of its group.
-    Columns: `min_idle_ms`, the key of the entry, `from_consumer` (its owner then), `claimed_ms`
-    (the time of that reading), `idle_ms` (its idle time then) and `outcome`:
+    It is assumed that no earlier sweep has claimed the entry.  There is one row per minimum idle
+    time and entry that was idle for longer, for the first reading at which it was.  Columns:
+    `min_idle_ms`, the key of the entry, `from_consumer` (the owner at that reading), `claimed_ms`
+    (the time of that reading), `idle_ms` (the idle time then) and `outcome`:
 
-    - `acknowledged`: it left the PEL, and its last known owner was `from_consumer`.  After a claim
-      its work would have been done twice.
-    - `deleted`: a run removed it, because its stream no longer had it.
-    - `taken_over`: its last known owner was another consumer.  A claim would have come sooner.
-    - `still_pending`: the last reading of its group still had it.
-    - `unknown`: it is gone.  The group's last delivered id was smaller at the next reading, or the
-      group or its stream was removed or created again.
+    - `acknowledged`: the entry left the PEL, and its last known owner was `from_consumer`.  After a
+      claim its work would have been done twice.
+    - `deleted`: a run removed the entry, because its stream no longer had it.
+    - `taken_over`: the last known owner was another consumer.  A claim would have come sooner.
+    - `still_pending`: the last reading of the group still had the entry.
+    - `unknown`: the entry is gone for an unknown reason.  The group's last delivered id was smaller
+      than its id at the next reading, or the group or its stream was removed or created again.
 
     Args:
         pel: rows of `pel_snapshots`.
         read: `readings`.
         deleted: `deletions`.
-        min_idles_ms: the values to compare.
+        min_idles_ms: the minimum idle times to compare.
     """
     in_time = f"OVER (PARTITION BY {ENTRY_SQL} ORDER BY at_ms, run_seq ROWS BETWEEN UNBOUNDED"
     last = ", ".join(
@@ -176,7 +181,7 @@ def claims(
                 WHEN {was_delivered} THEN 'acknowledged'
                 ELSE 'unknown' END AS outcome
         FROM {{this}} AS seen
-        JOIN ({_each(min_idles_ms)}) AS compared
+        JOIN ({_select_values(min_idles_ms)}) AS compared
             ON idle_ms > min_idle_ms AND coalesce(idle_before_ms <= min_idle_ms, true)
         LEFT JOIN (SELECT *, true AS is_deleted FROM {{deleted}} AS deleted) AS removed
             USING ({ENTRY_SQL})
@@ -189,14 +194,15 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
     """Return one row per group in which entries were acknowledged between two readings.
 
     Columns: stream, consumer_group, `acknowledged` (the number of entries), `median_ms` and
-    `slowest_tenth_ms`.  These are the time from the last known delivery of an entry to the first
-    reading that no longer had it: half and nine tenths of the entries took so long, or less.  It is
-    at least the time until the acknowledgement, and exceeds it by at most the time between two
-    readings.
+    `slowest_tenth_ms`.  The last two are about the time from the last known delivery of an entry to
+    the first reading that no longer had it.  Half of the entries took `median_ms` or less, and nine
+    tenths took `slowest_tenth_ms` or less.  The time until the acknowledgement itself was shorter,
+    by at most the time between two readings.
 
     Args:
         pel: rows of `pel_snapshots`.
-        read: rows of `readings`.  Only entries that their next readings lack are counted.
+        read: rows of `readings`.  An entry is counted if one of them has it and the next one of its
+            group lacks it.
         deleted: `deletions`.
     """
     was_delivered = id_at_most(
@@ -222,18 +228,20 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
 
 
 def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
-    """Return one row per minimum idle time, the smallest first: `min_idle_ms` and the columns of
-    `choices_by_group`.
+    """Return one row per minimum idle time, the smallest first.
+
+    Columns: those of `choices_by_group`, except stream and consumer_group.
 
     Args:
         claimed: `claims`.
-        min_idles_ms: the values, with a row also where nothing would have been claimed.
+        min_idles_ms: the minimum idle times.  Each has a row, even if nothing would have been
+            claimed.
     """
     counts = ("claimed", *OUTCOMES)
     known = ", ".join(f"coalesce({name}, 0L) AS {name}" for name in counts)
     return claimed.sql(
         f"""
-        SELECT min_idle_ms, {known}, wait_ms FROM ({_each(min_idles_ms)}) AS compared
+        SELECT min_idle_ms, {known}, wait_ms FROM ({_select_values(min_idles_ms)}) AS compared
         LEFT JOIN (
             SELECT min_idle_ms, {_COUNTS} FROM {{this}} AS this GROUP BY min_idle_ms
         ) AS counted USING (min_idle_ms)
@@ -242,12 +250,14 @@ def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
 
 
 def choices_by_group(claimed: Relation) -> Relation:
-    """Return one row per group and minimum idle time for which an entry would have been claimed,
-    and one row per such value for all groups together, whose stream and consumer_group are None.
+    """Return one row per group and minimum idle time for which an entry would have been claimed.
+
+    There is also one row per such minimum idle time for all groups together.  Its stream and
+    consumer_group are None.
 
     Columns: stream, consumer_group, `min_idle_ms`, `claimed` (the number of claims), the number of
     claims with each of the `OUTCOMES`, and `wait_ms`.  This is the median idle time of the claims
-    that were neither acknowledged nor deleted; None if there are none.
+    whose entries were neither acknowledged nor deleted.  It is None if there are none.
 
     Args:
         claimed: `claims`.
@@ -260,7 +270,7 @@ def choices_by_group(claimed: Relation) -> Relation:
 def _percentile(share: float, value: str) -> str:
     """Return SQL for the smallest value that is not smaller than a share of the values.
 
-    Spark's result is a DOUBLE, so it is cast.
+    It is cast, because Spark's result is a DOUBLE.
     """
     return f"CAST(percentile_disc({share}) WITHIN GROUP (ORDER BY {value}) AS BIGINT)"
 
@@ -275,7 +285,7 @@ _COUNTS = ", ".join(
 )
 
 
-def _each(min_idles_ms: Sequence[int]) -> str:
-    """Return a SELECT of one row per value."""
+def _select_values(min_idles_ms: Sequence[int]) -> str:
+    """Return a SELECT with one row per minimum idle time."""
     selects = (f"SELECT {value:d}L AS min_idle_ms" for value in sorted(set(min_idles_ms)))
     return " UNION ALL ".join(selects)

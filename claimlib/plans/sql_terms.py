@@ -1,7 +1,7 @@
 """Turn the rules of `semantics` into SQL, with terms that behave like plain values and arrays.
 
-A rule becomes a text that Spark and delta-rs read alike.  A text takes three calls from Python to
-the JVM.  A Column would take three to five calls for each operator and each name.
+A rule becomes a text that Spark and delta-rs both read.  Terms are no Columns of Spark, because a
+Column takes several calls from Python to the JVM for each operator and name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:  # noqa: PLW1641 - no hash, because it is no key: == makes another term
-    """Hold a number or a condition as SQL: a column, a literal, or an expression of them."""
+class Term:  # noqa: PLW1641 - no hash, because == returns a term and not a bool
+    """Hold SQL for a number or a condition: a column, or an expression of columns and literals."""
 
     sql: str
 
@@ -25,7 +25,7 @@ class Term:  # noqa: PLW1641 - no hash, because it is no key: == makes another t
     def __gt__(self, other: object) -> Term:
         return self._with(">", other)
 
-    # As for an array, the result is not a bool, which `object` promises.
+    # As for an array, the result is not a bool.  The type is Any, because `object` promises a bool.
     def __eq__(self, other: object) -> Any:
         return self._with("=", other)
 
@@ -43,5 +43,5 @@ def _sql(value: object) -> str:
 
 
 def terms(*names: str) -> tuple[Term, ...]:
-    """Return columns, by name, or conditions on them as terms."""
+    """Return terms for columns, or for other SQL expressions."""
     return tuple(map(Term, names))

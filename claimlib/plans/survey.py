@@ -1,7 +1,7 @@
 """Survey each group's PEL, and decide if the group must be refused.
 
-This is one pass over `pending` before anything is decided.  It also finds names that share a hash.
-Bad data refuses its group, with a count and a name.  The other groups continue.
+The survey is one pass over `pending` before anything is decided.  A group with invalid rows is
+refused, with a reason that has their number.  The other groups continue.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ from claimlib.semantics import rules
 def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
     """Return the survey: one row per (stream, consumer_group) that has entries.
 
-    If a group gets only a page, only the page's rows are surveyed (`page_end_ms`).
+    For a request of a page, only the page's rows are surveyed.
 
-    Columns: `pending_before` (rows), `invalid` (rows whose time or count is negative), `ahead`
-    (rows with a run_seq of `run_seq` or more), `unproven` (examined rows outside the proven range),
-    `at_boundary` (examined rows idle for exactly min_idle_ms), `delivered_later` (rows delivered
-    after the group's time), `oldest_delivery_time_ms`, `highest_delivery_count`, `low_ms` and
-    `high_ms` (the smallest and the largest BIGINT in id_ms).
+    Columns:
+
+    - stream, consumer_group.
+    - `pending_before`: the number of surveyed rows.
+    - `invalid`: the number of rows with a negative time or count.
+    - `ahead`: the number of rows with a run_seq of `run_seq` or more.
+    - `unproven`: the number of examined rows outside the proven range.
+    - `at_boundary`: the number of examined rows that are idle for exactly min_idle_ms.
+    - `delivered_later`: the number of rows delivered after the time of the request (`now_ms`).
+    - `oldest_delivery_time_ms`, `highest_delivery_count`.
+    - `low_ms`, `high_ms`: the smallest and the largest BIGINT in id_ms.
 
     This takes one shuffle, of partial sums.
 
     Args:
-        surveyed: see `surveyed_of`.
+        surveyed: `surveyed_of`.
+        run_seq: the number of the run.
     """
     return pending.sql(
         f"""
@@ -41,12 +48,12 @@ def by_group(pending: Relation, surveyed: Relation, run_seq: int) -> Relation:
 
 
 def surveyed_of(targets: Relation) -> Relation:
-    """Return the columns of `requests.standing` for the survey, one row per requested group."""
+    """Return the columns of `requests.standing` that `by_group` needs, one row per request."""
     return targets.where(IS_REQUESTED).select(*GROUP, *_SURVEYED)
 
 
 def _sums(run_seq: int) -> list[str]:
-    # Only for invalid times could the difference exceed 64 bits.
+    # Rows with invalid times are excluded, because their difference could exceed 64 bits.
     comparable = f"{IS_EXAMINED} AND NOT {IS_INVALID} AND now_ms >= 0"
     boundary = rules.at_boundary(*terms("now_ms", "delivery_time_ms", "min_idle_ms")).sql
     conditions = {
@@ -73,7 +80,7 @@ _COUNTS = ("pending_before", "invalid", "ahead", "unproven", "at_boundary", "del
 
 UNKNOWN_GROUP = "unknown group: it is not in the table groups"
 NOT_IN_GROUPS = " (it is not in the table groups)"
-"""The addition to the server's message about a group that is not in the table groups."""
+"""The words that are added to the server's message about a group that the table groups lacks."""
 NO_SNAPSHOT_TIME = "the group has no snapshot time: give --now, or import it with snapshot_ms"
 NO_PROOF = (
     "pending ids whose entries may have been deleted, because the store does not have the whole"
@@ -89,7 +96,7 @@ _AT_MOST_TO = id_at_most("id_ms", "id_seq", "complete_to_ms", "complete_to_seq")
 IS_PROVEN = f"coalesce({_AT_LEAST_FROM} AND {_AT_MOST_TO}, false)"
 """The SQL condition that a pending id is in its stream's proven range.
 
-It is false if there is no range.
+The condition is false if the stream has no proven range.
 """
 
 _FROM_START = id_at_least("id_ms", "id_seq", "start_ms", "start_seq")
@@ -103,28 +110,36 @@ IS_INVALID = "(delivery_time_ms < 0 OR delivery_count < 0)"
 """The SQL condition that a pending row has an impossible time or count."""
 
 _SURVEYED = (
-    *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms", "min_idle_ms"),
+    "start_ms",
+    "start_seq",
+    "page_end_ms",
+    "page_end_seq",
+    "count",
+    "now_ms",
+    "min_idle_ms",
     *PROVEN_RANGE,
 )
 
 
 def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
-    """Return one row per group that is requested, or that is in scope, has entries and is unknown.
+    """Return one row per requested group, and one per unknown group that would be requested.
 
-    A row has the columns of `requests.standing` with `assignment.counted`, the sums, and `reason`.
-    If no entry is pending, the counts are 0, and the other sums are None.  `reason` is the reason
-    why the group is refused, or None if it is accepted.
+    An unknown group has pending entries, but the table groups lacks it.  A row has the columns of
+    `targets`, those of `by_group`, and `reason`.  This is the reason why the group is refused, or
+    None if the group is accepted.  If no entry is pending, the counts are 0, and the other columns
+    of `by_group` are None.
 
     Args:
+        targets: `requests.standing` with `assignment.counted`.
         sums: `by_group`.
-        unrequested: the SQL condition on the names for groups that would be requested if the table
-            groups had them.
+        unrequested: the SQL condition that a group of this name would be requested if the table
+            groups had it.
     """
     of_targets = (name for name in targets.columns if name not in GROUP)
     counts = (f"coalesce({name}, 0L) AS {name}" for name in _COUNTS)
-    everything = targets.sql(
+    with_sums = targets.sql(
         f"""
-        SELECT {GROUP_SQL}, {", ".join((*of_targets, *counts, *_REST))}
+        SELECT {GROUP_SQL}, {", ".join((*of_targets, *counts, *_OTHER_SUMS))}
         FROM {{this}} AS this FULL JOIN {{sums}} AS sums USING ({GROUP_SQL})
         """,
         sums=sums,
@@ -132,15 +147,15 @@ def judged(targets: Relation, sums: Relation, unrequested: str) -> Relation:
     is_requested = f"{IS_REQUESTED} OR (in_groups IS NULL AND {unrequested})"
     none_live = ("consumer IS NULL AND recipients IS NULL AND pending_before > 0", NONE_LIVE)
     reason = _first_reason(_UNKNOWN, *_UNUSABLE, none_live)
-    return everything.where(is_requested).select("*", f"{reason} AS reason")
+    return with_sums.where(is_requested).select("*", f"{reason} AS reason")
 
 
-_REST = ("oldest_delivery_time_ms", "highest_delivery_count", "low_ms", "high_ms")
+_OTHER_SUMS = ("oldest_delivery_time_ms", "highest_delivery_count", "low_ms", "high_ms")
 _REPAIR = "claimlib check prints the statement that repairs it"
 
 
-def _said(text: str, *values: str) -> str:
-    """Return a text as SQL, in which `%s` stands for the values."""
+def _formatted(text: str, *values: str) -> str:
+    """Return SQL for a text in which each `%s` is replaced by one of the values, which are SQL."""
     texts = (f"CAST({value} AS STRING)" for value in values)
     return f"format_string({', '.join((quote_text(text), *texts))})"
 
@@ -148,61 +163,67 @@ def _said(text: str, *values: str) -> str:
 _BREAKS = quote_text("\r\n")
 _UNKNOWN = (
     "in_groups IS NULL",
-    # In the words of the server (`words.no_group`).
-    _said(
+    # In the words of the server (`semantics.words.no_group`).
+    _formatted(
         f"NOGROUP No such key '%s' or consumer group '%s'{NOT_IN_GROUPS}",
         *(f"translate({name}, {_BREAKS}, '  ')" for name in GROUP),
     ),
 )
-_AHEAD = ("ahead > 0", _said(f"rows of pending with {AHEAD}: %s; {_REPAIR}", "ahead"))
+_AHEAD = ("ahead > 0", _formatted(f"rows of pending with {AHEAD}: %s; {_REPAIR}", "ahead"))
 _UNUSABLE = (
     (
         "repeated_in IS NOT NULL",
-        _said(f"{TWICE} in %s: delete all rows of the key but one", "repeated_in"),
+        _formatted(f"{TWICE} in %s: delete all rows of the key but one", "repeated_in"),
     ),
-    ("ahead_in IS NOT NULL", _said(f"%s has a row with {AHEAD}; {_REPAIR}", "ahead_in")),
+    ("ahead_in IS NOT NULL", _formatted(f"%s has a row with {AHEAD}; {_REPAIR}", "ahead_in")),
     _AHEAD,
     ("now_ms IS NULL OR now_ms < 0", quote_text(NO_SNAPSHOT_TIME)),
     (
         "invalid > 0",
-        _said("rows of pending with a negative delivery_time_ms or delivery_count: %s", "invalid"),
+        _formatted(
+            "rows of pending with a negative delivery_time_ms or delivery_count: %s", "invalid"
+        ),
     ),
     (
         "unproven > 0",
-        _said(f"{NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
+        _formatted(f"{NO_PROOF}: %s. {NO_PROOF_REMEDY}", "unproven"),
     ),
 )
 
-NONE_LIVE = _said(
+NONE_LIVE = _formatted(
     "no live consumer: none of the group received an entry in the %s ms before its snapshot"
     " (or --now). Type a longer time (--assign live:DURATION), or name consumers (--consumer)",
     "active_within_ms",
 )
-"""SQL for the reason for refusing a group whose request finds no live consumer."""
+"""SQL for the reason why a group is refused if its request finds no live consumer."""
 
 
 def refusal() -> str:
-    """Return SQL for the most basic reason why a group is refused, or for null if it is not."""
+    """Return SQL for the first reason why a group is refused, or for null if it is accepted."""
     return _first_reason(_UNKNOWN, *_UNUSABLE)
 
 
 def refusal_by_name() -> str:
-    """Return the same for requests that need no time, no proof, and no sound times and counts."""
+    """Return SQL for the reason why a group is refused by a request that only names entries.
+
+    Such a request needs no time, no proof, and no sound delivery times and counts.  The SQL is null
+    if the group is accepted.
+    """
     return _first_reason(_UNKNOWN, _AHEAD)
 
 
 def _first_reason(*reasons: tuple[str, str]) -> str:
-    cases = " ".join(f"WHEN {condition} THEN {said}" for condition, said in reasons)
+    cases = " ".join(f"WHEN {condition} THEN {reason}" for condition, reason in reasons)
     return f"CASE {cases} END"
 
 
 def without_duplicates(judged: Relation, touched: Relation) -> Relation:
-    """Return `judged`.  Also refuse each group in which two touched rows have one id.
+    """Return `judged`, in which groups are refused if two of their touched rows have the same id.
 
     The reason names the smallest such id.
 
     Args:
-        touched: the rows that the accepted groups' requests would change, see `sweep.touched`.
+        touched: `sweep.touched`, the rows that the requests of the accepted groups would change.
     """
     text = quote_text(f"{TWICE}: ids that occur more than once in pending: %s, the first is %s")
     sortable = ", ".join(ID_ORDER)

@@ -1,4 +1,4 @@
-"""Decide every entry of every accepted group, by the kernel over sorted PEL ranges."""
+"""Decide the entries of all accepted groups.  The kernel decides them in sorted ranges of PELs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _KERNEL_COLUMNS = {
     "outcome": "TINYINT",
     **dict.fromkeys(
         (
-            *("from_consumer_key", "from_delivery_time_ms"),
-            *("from_delivery_count", "delivery_count"),
+            "from_consumer_key",
+            "from_delivery_time_ms",
+            "from_delivery_count",
+            "delivery_count",
         ),
         "BIGINT",
     ),
@@ -31,15 +33,15 @@ def candidates(
 ) -> Relation:
     """Return one row per pending row that the request of its group may examine.
 
-    These are the rows from the request's start on, and for a page only those in the page's window.
+    These are the rows from the request's start on.  For a page they end at the page's last row.
 
     Columns: `kernel.INPUT`, `count`, `is_idle_enough`, `is_exhausted`, `is_claimable`, `is_hit` and
-    `is_examined`.  See `rules` for the first three conditions.  `is_hit` is true if the row is
-    claimed or deleted when the request examines it.  `is_examined` is true here.  For pages, only
-    `pages.examined` computes it.  Rows of one key are in one task.
+    `is_examined`.  The first three conditions are those of `semantics.rules`.  `is_hit` is true if
+    the row is claimed or deleted as soon as the request examines it.  `is_examined` is always true.
+    For pages, `pages.examined` replaces it.  Rows with the same key are in the same task.
 
-    This takes at most one shuffle of pending, for the liveness join.  The values of the request
-    that the rules need are used before it, so that rows are narrow.
+    This takes at most one shuffle of pending, for the join with `entries`.  The conditions that
+    depend on the request are computed before the shuffle, so that rows are narrow.
 
     Args:
         accepted: `survey.judged` without the refused groups, with the groups' keys.
@@ -47,7 +49,12 @@ def candidates(
     """
     request = accepted.select(
         "group_key",
-        *("start_ms", "start_seq", "page_end_ms", "page_end_seq", "count", "now_ms"),
+        "start_ms",
+        "start_seq",
+        "page_end_ms",
+        "page_end_seq",
+        "count",
+        "now_ms",
         *(name for name in kernel.REQUEST if name not in {"now_ms", "raise_by"}),
     )
     rows = pending.sql(
@@ -61,10 +68,16 @@ def candidates(
     )
     narrow = (
         _with_owners(rows, owners)
-        .select("*", *_TOLD)
+        .select("*", *_CONDITIONS)
         .select(
-            *(*_ENTRY, "consumer_key", "is_spared", "is_parking", "count"),
-            *("is_idle_enough", "is_exhausted", "is_claimable"),
+            *_ENTRY,
+            "consumer_key",
+            "is_spared",
+            "is_parking",
+            "count",
+            "is_idle_enough",
+            "is_exhausted",
+            "is_claimable",
         )
     )
     present = with_presence(narrow, entries)
@@ -79,13 +92,13 @@ _IDLE_ENOUGH = rules.is_idle_enough(
 )
 _EXHAUSTED = rules.is_exhausted(*terms("delivery_count", "park_above"))
 _CLAIMABLE = rules.is_claimable(_IDLE_ENOUGH, Term("is_spared"), Term("is_parking"), _EXHAUSTED)
-# The conditions that do not depend on the presence of the entry in the stream.  `_HIT` does, and is
-# true if the entry is claimed or deleted.
-_TOLD = (
+# The conditions that do not depend on whether the stream has the entry.
+_CONDITIONS = (
     f"{_IDLE_ENOUGH.sql} AS is_idle_enough",
     f"{_EXHAUSTED.sql} AS is_exhausted",
     f"{_CLAIMABLE.sql} AS is_claimable",
 )
+# True if the entry is claimed or deleted.  This depends on whether the stream has the entry.
 _HIT = rules.is_touched(*terms("present", "is_claimable"))
 
 
@@ -93,10 +106,10 @@ def _with_owners(rows: Relation, owners: Relation | None) -> Relation:
     names = ("is_spared", "is_parking")
     if owners is None:
         return rows.select("*", *(f"false AS {name}" for name in names))
-    told = ", ".join(f"coalesce(owners.{name}, false) AS {name}" for name in names)
+    owner_conditions = ", ".join(f"coalesce(owners.{name}, false) AS {name}" for name in names)
     return rows.sql(
         f"""
-        SELECT this.*, {told} FROM {{this}} AS this LEFT JOIN {{owners}} AS owners
+        SELECT this.*, {owner_conditions} FROM {{this}} AS this LEFT JOIN {{owners}} AS owners
             ON this.group_key = owners.group_key AND this.consumer_key = owners.consumer_key
         """,
         owners=owners,
@@ -114,11 +127,12 @@ def touched(candidates: Relation) -> Relation:
 def decisions(touched_rows: Relation, requests: pd.DataFrame) -> Relation:
     """Return one row per touched row, with `kernel.OUTPUT`.
 
-    This takes no shuffle.  Rows of one key are in one task, so that a repeated row is found.  The
-    sorted rows of a task are the kernel's range.
+    This takes no shuffle.  Rows with the same key are in the same task, so the kernel finds
+    repeated rows.  The sorted rows of a task are one range of the kernel.
 
     Args:
-        requests: the requests of the accepted groups, as `kernel.decide_range` takes them.
+        touched_rows: `touched`.
+        requests: the requests of the accepted groups, see `kernel.decide_range`.
     """
     decide = partial(kernel.decide_range, requests=requests)
     return touched_rows.mapped(decide, _KERNEL_COLUMNS, ("group_key", *ID_ORDER))
@@ -127,16 +141,19 @@ def decisions(touched_rows: Relation, requests: pd.DataFrame) -> Relation:
 def with_presence(rows: Relation, entries: Relation) -> Relation:
     """Return `rows` with `present`, which is true if `entries` has the id.
 
-    Repeated entries change nothing.
+    An entry that `entries` has twice does not repeat a row.
 
-    The join is by sort and merge.  Files of ids compress so well that Spark estimates millions of
-    ids as a few megabytes, and would broadcast them.  The rows are divided by the id first, and
-    stay so.  AQE splits a skewed division that a join makes, but not one that is requested.
+    The join is by sort and merge.  Without the hint Spark would broadcast the ids, because files of
+    ids compress so well that Spark estimates millions of ids as a few megabytes.
 
-    An existence join is faster than a join with the distinct ids (docs/decisions/008).  Spark
-    executes it once for each EXISTS in the plan.  A filter on `present` would be pushed down with a
-    copy of the EXISTS.  Spark pushes no filter below an expression that is not deterministic, and
-    the number of a partition is such an expression.
+    The rows are divided by the id before the join, and keep this division.  If the join divided
+    them itself, AQE could split a skewed partition, and rows with the same key could be in
+    different tasks.
+
+    EXISTS is faster than a join with the distinct ids (docs/decisions/008).  Spark executes each
+    EXISTS in the plan separately.  A later filter on `present` would be pushed down with a copy of
+    the EXISTS.  The column `partition` prevents this, because Spark pushes no filter below an
+    expression that is not deterministic.
     """
     key = ("stream_key", "id_ms", "id_seq")
     same = " AND ".join(f"e.{name} = this.{name}" for name in key)

@@ -1,7 +1,8 @@
-"""State journal rows that undo the changes of a run, except where later changes were made.
+"""State journal rows that undo the changes of a run, except changes that are followed by others.
 
-An undo can be undone by the same statements, because its rows have the form of other runs' rows.
-`restored` is like a claim, `returned` like an added entry, and `withdrawn` like a deletion.
+An undo can be undone by the same statements, because its rows have the form of other runs' rows.  A
+`restored` row is like a claim.  A `returned` row is like an added entry, and a `withdrawn` row is
+like a deletion.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ _CONSUMER = ", ".join((*GROUP, "consumer"))
 def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relation:
     """Return one journal row per entry that a run changed.
 
-    The kind of an entry that is as the run left it depends on the run's change.  It is `restored`
-    if the run updated the entry, `returned` if the run removed it, and `withdrawn` if the run made
-    it pending.  It is `kept` for every other entry.
+    The kind of the row is
 
-    `at_ms` is the time of the entry's tombstone, or None if it has none.
+    - `kept` if the entry is not as the run left it.  The undo does not change it.
+    - `restored` if the run updated the entry.
+    - `returned` if the run removed the entry.
+    - `withdrawn` if the run made the entry pending.
+
+    `at_ms` is the time of the entry's tombstone, or None if the entry has no tombstone.
 
     Args:
         changes: the journal rows of `journal_rows.CHANGED` kinds that were applied, at most one per
             entry.
         pending: the table, or the part of it that has these entries.
-        later: one row per entry that a later run changed.  Also one row per group that was read
-            from the source since, whose id is None.
+        later: journal rows of later runs: one per entry that such a run changed, and one per group
+            that such a run read from the source or removed.  The rows of groups have no id.
     """
     is_left = " AND ".join(f"now_{name} <=> {name}" for name in _STATE)
     now = ", ".join(f"any_value({name}) AS now_{name}" for name in _STATE)
@@ -52,12 +56,12 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
         WITH present AS (
             SELECT {ENTRY_SQL}, count(*) AS number, {now}
             FROM {{pending}} AS pending GROUP BY {ENTRY_SQL}
-        ), of_ids AS (
+        ), changed_later AS (
             SELECT DISTINCT {ENTRY_SQL}, true AS is_later
             FROM {{later}} AS l WHERE id_ms IS NOT NULL
-        ), of_groups AS (
+        ), read_later AS (
             SELECT DISTINCT {GROUP_SQL}, true AS is_read FROM {{later}} AS l WHERE id_ms IS NULL
-        ), judged AS (
+        ), with_kind AS (
             SELECT c.*, CASE
                 WHEN {of_kinds(*REMOVED)} THEN CASE
                     WHEN number IS NULL AND is_later IS NULL AND is_read IS NULL
@@ -68,11 +72,11 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
                 WHEN {of_kinds(*UPDATED)} THEN '{Kind.RESTORED}'
                 ELSE '{Kind.WITHDRAWN}' END AS new_kind
             FROM {{this}} AS c LEFT JOIN present USING ({ENTRY_SQL})
-                LEFT JOIN of_ids USING ({ENTRY_SQL}) LEFT JOIN of_groups USING ({GROUP_SQL})
+                LEFT JOIN changed_later USING ({ENTRY_SQL}) LEFT JOIN read_later USING ({GROUP_SQL})
         )
         SELECT new_kind AS kind, {_PLACE}, id_ms, id_seq, {left}, {before},
             CASE WHEN {has_tombstone} THEN at_ms END AS at_ms
-        FROM judged
+        FROM with_kind
         """,
         pending=pending,
         later=later,
@@ -84,14 +88,14 @@ def consumer_rows(
 ) -> Relation:
     """Return the journal's `consumer_restored` rows: one per consumer that is as a run left it.
 
-    It has the earlier times.  If the consumer did not exist, `seen_time_ms` is None, and the row
-    removes the consumer.
+    The row has the times before the run.  If the consumer did not exist, `seen_time_ms` is None.
+    Then the row removes the consumer.
 
     Args:
         seen: the run's journal rows of `SEEN` kinds that were applied.
         before: the run's `consumer_before` rows.
         consumers: the table.
-        owned: one row per consumer that will have pending entries: stream, consumer_group,
+        owned: the consumers that will own pending entries after the undo: stream, consumer_group,
             consumer.  Such a consumer is not removed.
     """
     is_restored = of_kinds(Kind.CONSUMER_RESTORED)
@@ -132,15 +136,15 @@ def consumer_rows(
 def missing_owners(
     entries: Relation, consumers: Relation, restored: Relation, removed: Relation
 ) -> Relation:
-    """Return the journal's `consumer_restored` rows of owners that were removed since.
+    """Return the journal's `consumer_restored` rows of owners that a later run removed.
 
     Their times are the last delivery times of the entries that they get back.
 
     Args:
-        entries: the `restored` and `returned` rows.
+        entries: the `restored` and `returned` rows of `entry_rows`.
         consumers: the table.
         restored: `consumer_rows`.
-        removed: one row per consumer that was removed since: stream, consumer_group, consumer.
+        removed: the consumers that a later run removed: stream, consumer_group, consumer.
     """
     return entries.sql(
         f"""
@@ -158,7 +162,7 @@ def missing_owners(
 
 
 def unchanged(rows: Relation, later: Relation, key: Sequence[str]) -> Relation:
-    """Return the rows whose key no later row has."""
+    """Return the rows whose key is not in `later`, the rows of later runs."""
     same = " AND ".join(f"s.{name} = t.{name}" for name in key)
     return rows.lacking(later, same)
 
@@ -166,11 +170,12 @@ def unchanged(rows: Relation, later: Relation, key: Sequence[str]) -> Relation:
 def cursor_rows(left: Relation, before: Relation, cursors: Relation) -> Relation:
     """Return the journal's `cursor_restored` rows: one per cursor that is as a run left it.
 
-    If the cursor did not exist, `next_ms` is None, and the row removes the cursor.
+    The row has the position before the run.  If the cursor did not exist, `next_ms` is None.  Then
+    the row removes the cursor.
 
     Args:
-        left: the run's `cursor` and `cursor_restored` rows with a name.
-        before: its `cursor_before` rows.
+        left: the run's `cursor` and `cursor_restored` rows that have a name.
+        before: the run's `cursor_before` rows.
         cursors: the table.
     """
     named = cursors.select(*GROUP, "name AS cursor_name", "next_ms", "next_seq")
@@ -185,7 +190,7 @@ def group_rows(left: Relation, before: Relation, groups: Relation) -> Relation:
 
     Args:
         left: the run's `lastid` and `group_restored` rows.
-        before: its `group_before` rows.
+        before: the run's `group_before` rows.
         groups: the table.
     """
     values = ("last_delivered_ms", "last_delivered_seq")
@@ -225,7 +230,7 @@ def _restored(
 
 
 def as_moved(changes: Relation, moved: Relation) -> Relation:
-    """Return the changes of a run that was written back.  Entries are as the writeback left them.
+    """Return the changes of a run, with the owners, times and counts that its writeback set.
 
     Args:
         changes: see `entry_rows`.
@@ -243,11 +248,11 @@ def as_moved(changes: Relation, moved: Relation) -> Relation:
 
 
 def by_group(rows: Relation, kinds: tuple[Kind, ...]) -> Relation:
-    """Return one row per group: stream, consumer_group, and the number of rows of each kind."""
+    """Return one row per group: stream, consumer_group, and one column per kind with its number."""
     numbers = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in kinds)
     return rows.sql(f"SELECT {GROUP_SQL}, {numbers} FROM {{this}} AS this GROUP BY {GROUP_SQL}")
 
 
 def kept_entries(rows: Relation) -> Relation:
-    """Return one row per entry: stream, consumer_group, id (text), id_ms, id_seq."""
+    """Return the entries of `kept` rows: stream, consumer_group, id (text), id_ms, id_seq."""
     return rows.select(*GROUP, f"{id_text_sql()} AS id", "id_ms", "id_seq")

@@ -19,23 +19,29 @@ CLAIMING = (Kind.CLAIMED, Kind.FORCED)
 WRITTEN = (*CLAIMING, Kind.DELETED, Kind.ACKED, Kind.RESTORED)
 """The kinds of journal rows whose entries are written back."""
 JUDGED = (Kind.SWEPT, Kind.REQUESTED)
-"""The kinds of journal rows that state the requests of a run."""
+"""The kinds of journal rows that state the accepted requests of a run."""
 DECIDED = "decided"
-"""The count of the entries of the run that is written back."""
+"""The name of the count of entries of the run that is written back."""
 CONSUMERS_REMOVED, CONSUMERS_KEPT = "consumers_removed", "consumers_kept"
-"""The counts of retired consumers that no longer exist on the server, and that still do."""
+"""The names of two counts of retired consumers: those removed on the server, and the others."""
 _IS_CLAIM = " OR ".join(f"kind = '{kind}'" for kind in CLAIMING)
 BATCH = (
-    *("is_claim", "is_ack", "consumer", "delivery_count", "latest_delivery_ms"),
-    *("server_consumer", "server_count"),
+    "is_claim",
+    "is_ack",
+    "consumer",
+    "delivery_count",
+    "latest_delivery_ms",
+    "server_consumer",
+    "server_count",
 )
-"""The columns that are equal for all entries of a batch, within a group."""
+"""The columns whose values are equal for all entries of a batch.  A batch is part of one group."""
 _IN_GROUP = (*BATCH, *ID_ORDER)
 ORDER = ("turn", *GROUP, *_IN_GROUP)
-"""The order in which entries are sent: groups take turns, and entries of a batch are adjacent."""
+"""The order in which entries are sent.  Groups take turns, and entries of a batch are adjacent."""
 
-# The millisecond of the snapshot itself counts as after it.  A minimum idle time of 0 is no
-# condition, so the time for which the run computed idle times does not matter then.
+# An entry that was delivered in the millisecond of the snapshot may have been delivered after the
+# snapshot, so it is not changed.  With a minimum idle time, the entry must also have been idle for
+# that long at the time for which the run computed idle times (at_ms).
 _LATEST_DELIVERY_MS = (
     "CASE WHEN min_idle_ms > 0 THEN least(snapshot_ms - 1, at_ms - min_idle_ms)"
     " ELSE snapshot_ms - 1 END"
@@ -52,20 +58,26 @@ def entries(
 ) -> Relation:
     """Return one row per entry that a run claimed, acknowledged or deleted.
 
-    Columns: stream, consumer_group, id_ms, id_seq, `id` (text), `is_claim`, `is_ack` (false for a
-    claim and for a deletion); `consumer`, `delivery_time_ms` and `delivery_count` as the run set
-    them (None unless it is a claim); `from_*` (the entry in the store now); `server_consumer` and
-    `server_count` (the entry on the server, None if it was not pending); `latest_delivery_ms` (an
-    entry that was delivered later is not changed); `is_current` (false if the entry in the store is
-    not as the run left it); `turn` (the turn of the group, from 0).
+    Columns:
+
+    - stream, consumer_group, id_ms, id_seq, `id` (text).
+    - `is_claim`; `is_ack`, which is false for a claim and for a deletion.
+    - consumer, delivery_time_ms, delivery_count: as the run set them.  None if this is no claim.
+    - from_consumer, from_delivery_time_ms, from_delivery_count: the state of the entry in the
+      store after a claim, or else before the run.
+    - `server_consumer`, `server_count`: the owner and the delivery count on the server, according
+      to the last snapshot.  None if the entry was not pending there.
+    - `latest_delivery_ms`: the entry is not changed if the server delivered it later than this.
+    - `is_current`: false if the entry in the store is no longer as the run left it.
+    - `turn`: the turn of the group in which the entry is sent, from 0.
 
     Args:
         decided: the journal rows of `WRITTEN` kinds that were applied.
-        requests: those of `JUDGED` kinds.
+        requests: the run's journal rows of `JUDGED` kinds.
         groups: the table, with the snapshot times that the run was decided from.
         pending: the table.
         changes: `server_view.changes_since` up to the run.
-        per_turn: the number of entries of a group before another group takes its turn.
+        per_turn: the number of entries that are sent for a group before the next group's turn.
     """
     rows = decided.sql(
         f"""
@@ -156,10 +168,10 @@ def outcome_rows(written: Relation, at_ms: int) -> Relation:
     Args:
         written: `entries`, with `outcome`, and `moved_ms`, the time of the claim on the server.
             `moved_ms` is None if the entry was not claimed there.
-        at_ms: the server's time, for entries that were not claimed.
+        at_ms: the server's time.  It is the time of the rows of entries that were not claimed.
     """
     is_moved = f"outcome = '{Kind.MOVED}'"
-    made = {
+    values = {
         "kind": "outcome",
         "delivery_time_ms": "moved_ms",
         "delivery_count": f"CASE WHEN {is_moved} THEN delivery_count END",
@@ -170,7 +182,7 @@ def outcome_rows(written: Relation, at_ms: int) -> Relation:
     }
     kept = (*ENTRY, "consumer")
     before = ("from_consumer", "from_delivery_time_ms", "from_delivery_count")
-    typed = (f"CAST({value} AS {JOURNAL_ROW[name]}) AS {name}" for name, value in made.items())
+    typed = (f"CAST({value} AS {JOURNAL_ROW[name]}) AS {name}" for name, value in values.items())
     return written.select(*kept, *before, *typed)
 
 
@@ -181,6 +193,8 @@ OUTCOMES = (Kind.MOVED, Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE)
 def planned_by_group(planned: Relation) -> Relation:
     """Return one row per group: stream, consumer_group, `claims`, `deletions`.
 
+    `deletions` is the number of all other entries, so it includes acknowledgements.
+
     Args:
         planned: `entries`.
     """
@@ -188,10 +202,12 @@ def planned_by_group(planned: Relation) -> Relation:
 
 
 def written_by_group(rows: Relation) -> Relation:
-    """Return one row per group: `planned_by_group`, and the number of each of `OUTCOMES`.
+    """Return the columns of `planned_by_group`, and one column per kind of `OUTCOMES`.
+
+    Each of these columns has the number of rows of its kind.
 
     Args:
-        rows: journal rows of `OUTCOMES`.
+        rows: the writeback's journal rows of `OUTCOMES` kinds.
     """
     counts = {str(kind): f"count_if(kind = '{kind}')" for kind in OUTCOMES}
     return _by_group(rows, "consumer IS NOT NULL", counts)

@@ -1,7 +1,7 @@
 """State the pending entries with their owners, idle times and delivery counts, as XPENDING does.
 
-Three results use one description of the pending entries (`idle_entries`).  They are the rows of a
-range, the summary of a group, and the overview of all groups.  They only read.
+Three results are computed from `idle_entries`: the rows of a range, the summary of a group, and the
+overview of all groups.  Nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ from claimlib.semantics.ids import to_bigint
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import spell
 
-# The overview counts entries with at least these numbers of deliveries.  Its columns are named
-# after them.
+# The overview counts entries with at least these numbers of deliveries, in the columns
+# `delivered_5_plus` and `delivered_10_plus`.
 OFTEN, VERY_OFTEN = 5, 10
 _INT_MAX = 2**31 - 1
 
 
 def instants(groups: Relation, now_ms: int | None) -> Relation:
-    """Return one row per (stream, consumer_group) of the table groups, even if it has two.
+    """Return one row per (stream, consumer_group) of the table groups, even if the table has two.
 
-    Columns: `snapshot_ms`, the time of its snapshot, and `now_ms`, the time for which its idle
-    times are computed.  They are None if they are unknown.
+    Columns: stream, consumer_group, `snapshot_ms` (the time of the group's snapshot) and `now_ms`
+    (the time for which idle times are computed).  They are None if they are unknown.
+
+    Args:
+        now_ms: see `requests.instant`.
     """
     return groups.sql(
         f"SELECT {GROUP_SQL}, min(snapshot_ms) AS snapshot_ms, min({instant(now_ms)}) AS now_ms"
@@ -37,7 +40,7 @@ def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Rel
 
     Columns: stream, consumer_group, id_ms, id_seq, consumer, delivery_time_ms, delivery_count,
     now_ms, idle_ms.  `now_ms` is the given time, or else the time of the group's snapshot.  idle_ms
-    is the idle time then.  It is None if there is no such time, and negative if the entry was
+    is the idle time at `now_ms`.  It is None if `now_ms` is unknown, and negative if the entry was
     delivered later.
     """
     return pending.sql(
@@ -51,7 +54,7 @@ def idle_entries(pending: Relation, groups: Relation, now_ms: int | None) -> Rel
 
 
 def in_range(entries: Relation, query: PendingRange) -> Relation:
-    """Return the rows of one group that the range form of XPENDING shows, by id.
+    """Return the rows of one group that the range form of XPENDING shows, sorted by id.
 
     Args:
         entries: the rows of `idle_entries` of the group.
@@ -63,11 +66,11 @@ def in_range(entries: Relation, query: PendingRange) -> Relation:
 def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) -> Relation:
     """Return the rows of `idle_entries` that match the range form of XPENDING.
 
-    They have no order, and the requested number does not limit them.  idle_ms is 0 if an entry was
-    delivered later.
+    They are not sorted, and not limited to `query.count`.  idle_ms is 0 if an entry was delivered
+    after `now_ms`.
 
     Args:
-        min_deliveries: the least number of deliveries of an entry.
+        min_deliveries: the smallest delivery count of an entry.  0 means any.
     """
     start, end = (
         [bigint_sql(to_bigint(half)) for half in (bound.ms, bound.seq)]
@@ -79,15 +82,19 @@ def matching(entries: Relation, query: PendingRange, min_deliveries: int = 0) ->
     ]
     if query.consumer is not None:
         conditions.append(f"consumer = {quote_text(spell(query.consumer))}")
-    if query.min_idle_ms:  # 0 is no test at all
+    if query.min_idle_ms:  # with 0, entries delivered in the future match, too
         conditions.append(f"idle_ms >= {query.min_idle_ms:d}")
     if min_deliveries:
         conditions.append(f"delivery_count >= {min_deliveries:d}")
-    # Not `greatest`, because it skips a null, and an unknown idle time is not 0.
+    # `greatest` is not used, because it skips a null, and an unknown idle time is not 0.
     return entries.where(" AND ".join(conditions)).select(
-        *(*GROUP, "id_ms", "id_seq", "consumer"),
+        *GROUP,
+        "id_ms",
+        "id_seq",
+        "consumer",
         "CASE WHEN idle_ms < 0 THEN 0L ELSE idle_ms END AS idle_ms",
-        *("delivery_time_ms", "delivery_count"),
+        "delivery_time_ms",
+        "delivery_count",
     )
 
 
@@ -102,11 +109,14 @@ def numbers(entries: Relation) -> Relation:
 
 
 def with_short_fields(rows: Relation, most_bytes: int) -> Relation:
-    """Return rows with a payload, and cut each name and value of `fields` to its first bytes.
+    """Return rows in which each name and value of `fields` is cut to its first bytes.
 
-    `payload_bytes` is the size of all names and values before the cut.  It is None if fields is.
+    The added column `payload_bytes` is the size of all names and values before the cut, or None if
+    `fields` is None.  The engine cuts a payload, because it may be larger than the memory of this
+    process.
 
-    A payload may be larger than the memory of this process, so the engine cuts it.
+    Args:
+        most_bytes: the number of bytes to which a name or value is cut.
     """
     others = (name for name in rows.columns if name != "fields")
     name, value = (f"unhex(left(hex(f.{part}), {2 * most_bytes:d})) AS {part}" for part in _PARTS)
@@ -124,8 +134,9 @@ _PARTS = ("name", "value")
 def shares(entries: Relation) -> Relation:
     """Return one row per (stream, consumer_group, consumer) that owns entries.
 
-    The consumer of entries without an owner is None.  Columns: `pending`, and the smallest and the
-    largest id: `low_ms` and `low_seq`, `high_ms` and `high_seq`.
+    The consumer of entries without an owner is None.  Columns: stream, consumer_group, consumer,
+    `pending` (the number of entries), `low_ms` and `low_seq` (the smallest id), `high_ms` and
+    `high_seq` (the largest id).
     """
     return entries.sql(
         f"""
@@ -148,11 +159,11 @@ def shares(entries: Relation) -> Relation:
 def owners(entries: Relation, stalled_ms: int) -> Relation:
     """Return one row per (stream, consumer_group, consumer) that owns entries.
 
-    The consumer of entries without an owner is None.  Columns: `pending`, oldest_idle_ms,
-    oldest_delivery_time_ms, highest_delivery_count, `now_ms`, `stalled`, `delivered_5_plus` and
-    `delivered_10_plus`.  `stalled` is the number of entries that are idle for `stalled_ms` or
-    longer.  It and oldest_idle_ms are None if idle times are unknown.  This takes one shuffle, of
-    partial sums.
+    The consumer of entries without an owner is None.  Columns: stream, consumer_group, consumer,
+    `pending` (the number of entries), oldest_idle_ms, oldest_delivery_time_ms,
+    highest_delivery_count, `now_ms`, `stalled`, `delivered_5_plus` and `delivered_10_plus`.
+    `stalled` is the number of entries that are idle for `stalled_ms` or longer.  `stalled` and
+    oldest_idle_ms are None if idle times are unknown.  This takes one shuffle, of partial sums.
 
     The ids of `shares` are not included, because a struct among the sums would make Spark sort all
     entries.
@@ -180,34 +191,34 @@ def overview(
     *,
     shows_server: bool = False,
 ) -> Relation:
-    """Return one row per (stream, consumer_group) of the table groups, or that has entries.
+    """Return one row per (stream, consumer_group) that is in the table groups or has entries.
 
     Columns:
 
     - `is_known`: true if the table groups has the group.
-    - snapshot_ms and now_ms: the time of its snapshot, and the time of the idle times, ms since the
-      epoch.  None if they are unknown.
-    - pending, and the sums and maxima of `owners`.
+    - snapshot_ms and now_ms: see `instants`.
+    - pending, and the sums, maxima and minima of the columns of `owners`.
     - `owners`: the number of consumers that own entries.
-    - `idle_owners`: the number of these that were last active `stalled_ms` ago, or longer.  If that
-      time is unknown, the time they were last seen counts.  None if both are unknown.
-    - `unknown_owners`: the number of these that the table consumers lacks.
+    - `idle_owners`: the number of owners that were last active `stalled_ms` before now_ms, or
+      longer.  If a consumer has no active time, its seen time counts.  None if no such time is
+      known.
+    - `unknown_owners`: the number of owners that the table consumers lacks.
     - `changed_by_runs`: the number of entries that runs have changed since the snapshot.  None if
-      there is no server.
+      the store mirrors no server.
 
     Args:
         by_owner: `owners`.
         changed: `server_view.number_by_group`.  None if the store mirrors no server.
-        shows_server: True if the entries are those of the server's view.  Then the activity of
-            consumers is unknown in groups that runs have changed since.  The reason is that the
-            table has it as of the last run.
+        shows_server: True if the entries are those of the server (`server_view.as_on_server`).
+            Then `idle_owners` and `unknown_owners` are None in groups that runs have changed since
+            the snapshot, because the table consumers is as the last run left it.
     """
     is_owner = "consumer IS NOT NULL"
-    # The row of entries without an owner is null, because `false AND null` would be a known false.
+    # For entries without an owner this is null, and not false, so that `sum` skips them.
     is_idle = f"CASE WHEN {is_owner} THEN try_subtract(now_ms, last_ms) >= {stalled_ms:d} END"
     sums = (f"sum({name}) AS {name}" for name in ("pending", *_SUMS))
     maxima = (f"max({name}) AS {name}" for name in ("oldest_idle_ms", "highest_delivery_count"))
-    numbers = (
+    changed_sql = (
         f"CAST(NULL AS BIGINT) AS {CHANGED}"
         if changed is None
         else f"coalesce({CHANGED}, 0L) AS {CHANGED}"
@@ -230,7 +241,7 @@ def overview(
         ), listed AS (
             SELECT *, true AS is_known FROM {{instants}} AS instants
         )
-        SELECT {GROUP_SQL}, is_known, snapshot_ms, now_ms, {_REST}, {numbers}
+        SELECT {GROUP_SQL}, is_known, snapshot_ms, now_ms, {_REST}, {changed_sql}
         FROM listed FULL JOIN by_group USING ({GROUP_SQL}) {join}
         """,
         consumers=consumers,
@@ -244,35 +255,51 @@ _OF_ACTIVITY = ("idle_owners", "unknown_owners")
 _SUMS = ("stalled", "delivered_5_plus", "delivered_10_plus")
 _REST = ", ".join(
     (
-        *("pending", "oldest_idle_ms", "oldest_delivery_time_ms", "highest_delivery_count"),
+        "pending",
+        "oldest_idle_ms",
+        "oldest_delivery_time_ms",
+        "highest_delivery_count",
         *_SUMS,
-        *("owners", "idle_owners", "unknown_owners"),
+        "owners",
+        "idle_owners",
+        "unknown_owners",
     )
 )
 CHANGED = "changed_by_runs"
 """The column of an overview with the number of entries that runs have changed since the snapshot.
 """
 OVERVIEW = (
-    *("is_known", "snapshot_ms", "now_ms", "pending", "stalled", "oldest_idle_ms"),
-    *("oldest_delivery_time_ms", "highest_delivery_count"),
-    *("delivered_5_plus", "delivered_10_plus", "owners", "idle_owners", "unknown_owners"),
+    "is_known",
+    "snapshot_ms",
+    "now_ms",
+    "pending",
+    "stalled",
+    "oldest_idle_ms",
+    "oldest_delivery_time_ms",
+    "highest_delivery_count",
+    "delivered_5_plus",
+    "delivered_10_plus",
+    "owners",
+    "idle_owners",
+    "unknown_owners",
     CHANGED,
 )
-# These numbers are 0 if there is nothing to count.  Otherwise null means that they are unknown.
-_OF_WHAT = {"stalled": "pending", "idle_owners": "owners", "unknown_owners": "owners"}
+# Map each number of some entries or owners to the number of all of them.  If there are none at all,
+# the number is 0.  Otherwise null means that it is unknown.
+_WHOLE = {"stalled": "pending", "idle_owners": "owners", "unknown_owners": "owners"}
 
 
 def _shown(name: str, *, shows_server: bool) -> str:
-    """Return a column of the overview as SQL."""
+    """Return SQL for a column of the overview."""
     if name == "is_known":
         return "coalesce(is_known, false) AS is_known"
     if name in ("pending", "delivered_5_plus", "delivered_10_plus", "owners"):
         return f"coalesce({name}, 0L) AS {name}"
-    if name not in _OF_WHAT:
+    if name not in _WHOLE:
         return name
     known = (
         f"CASE WHEN {CHANGED} = 0 THEN {name} END"
         if shows_server and name in _OF_ACTIVITY
         else name
     )
-    return f"CASE WHEN coalesce({_OF_WHAT[name]}, 0) = 0 THEN 0L ELSE {known} END AS {name}"
+    return f"CASE WHEN coalesce({_WHOLE[name]}, 0) = 0 THEN 0L ELSE {known} END AS {name}"

@@ -20,18 +20,22 @@ NAMES = (*GROUP, "min_idle_ms", *COUNTS, "wait_ms", "recommended")
 
 
 def report_of_advice(advice: Advice) -> Report:
-    """Return the sentence with the recommended value of each group, and the whole document."""
+    """Return a table with the recommended value of each group, and the document of the advice."""
     choices = [
-        {"stream": of.stream, "consumer_group": of.consumer_group, **choice}
-        for of in advice.groups
-        for choice in _choices(of)
+        {"stream": group.stream, "consumer_group": group.consumer_group, **choice}
+        for group in advice.groups
+        for choice in _choices(group)
     ]
     return Report(
         title=verdict(advice),
         columns=COLUMNS,
         rows=tuple(
-            (visible(of.stream), visible(of.consumer_group), *_choice_row(of.recommended, "none"))
-            for of in advice.groups
+            (
+                visible(group.stream),
+                visible(group.consumer_group),
+                *_choice_row(group.recommended, if_none="none"),
+            )
+            for group in advice.groups
         ),
         cut_off=tuple(not_shown(advice.not_shown, "group", shown=len(advice.groups))),
         notes=tuple(_remarks(advice)),
@@ -55,28 +59,28 @@ def report_of_advice(advice: Advice) -> Report:
 
 def verdict(advice: Advice) -> str:
     """Return the sentence with which the report begins."""
-    least, chosen = advice.all_groups.choices[0], advice.all_groups.recommended
+    smallest, chosen = advice.all_groups.choices[0], advice.all_groups.recommended
     seen = number_of(advice.snapshots, "snapshot")
-    if not least["claimed"]:
-        return f"No entry was idle for longer than {_exact(least)} at {seen}"
+    if not smallest["claimed"]:
+        return f"No entry was idle for longer than {_exact(smallest)} at {seen}"
     if chosen is None:
         return (
             f"No min-idle is recommended for all groups together ({seen}): with each value that"
             f" claims an entry, the work of more than {100 * advice.max_done_twice:g}% of the"
             " claimed entries would have been done twice"
         )
-    done = _share(chosen)
+    share = _share(chosen)
     waited = chosen["wait_ms"]
     wait = "" if waited is None else f". The others had waited for {duration(waited)} (median)"
     return (
         f"min-idle {_exact(chosen)} is recommended for all groups together"
         f" ({seen}): it would have claimed {entries_text(chosen['claimed'])}, and the work of"
-        f" {chosen['acknowledged']:,} ({done}) would have been done twice{wait}"
+        f" {chosen['acknowledged']:,} ({share}) would have been done twice{wait}"
     )
 
 
 def sections(advice: Advice) -> tuple[Section, ...]:
-    """Return the parts of a report that have something to show."""
+    """Return the parts of a report, without those that have no rows."""
     main = report_of_advice(advice)
     parts = (
         Section(table("Groups", main.columns, main.rows, notes=main.cut_off)),
@@ -92,18 +96,18 @@ def sections(advice: Advice) -> tuple[Section, ...]:
 
 
 def _exact(choice: Record) -> str:
-    """Return the minimum idle time as it can be typed."""
+    """Return the minimum idle time of a choice in the form in which a user can type it."""
     return format_duration_ms(choice["min_idle_ms"])
 
 
 def _share(choice: Record) -> str | None:
-    """Return the share of claimed entries that their owners acknowledged afterwards."""
+    """Return the share of claimed entries that their earlier owners acknowledged afterwards."""
     return f"{choice['acknowledged'] / choice['claimed']:.0%}" if choice["claimed"] else None
 
 
-def _choice_row(choice: Record | None, nothing: str | None = None) -> tuple[Cell, ...]:
+def _choice_row(choice: Record | None, if_none: str | None = None) -> tuple[Cell, ...]:
     if choice is None:
-        return (nothing, *(None for _ in _CHOICE[1:]))
+        return (if_none, *(None for _ in _CHOICE[1:]))
     return (
         _exact(choice),
         choice["claimed"],
@@ -113,9 +117,9 @@ def _choice_row(choice: Record | None, nothing: str | None = None) -> tuple[Cell
     )
 
 
-def _choices(of: GroupAdvice) -> list[Record]:
-    """Return one row per value.  Its `recommended` is True for the recommended value."""
-    return [{**choice, "recommended": choice == of.recommended} for choice in of.choices]
+def _choices(advice: GroupAdvice) -> list[Record]:
+    """Return one record per minimum idle time.  In the best one, `recommended` is True."""
+    return [{**choice, "recommended": choice == advice.recommended} for choice in advice.choices]
 
 
 def _remarks(advice: Advice) -> Iterable[str]:

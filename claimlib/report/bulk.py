@@ -24,8 +24,9 @@ from claimlib.report.text import (
 )
 from claimlib.terminal import listed
 
-_NAMED = 20
-"""The most retired consumers that a note names."""
+_MOST_NAMED = 20
+"""The number of retired consumers that a note names at most."""
+# The counts in notes, with the words for them.
 _COUNTS = {
     "claimed": "claimed",
     "forced": "forced: not pending before, and pending now",
@@ -47,12 +48,14 @@ def report_of_bulk(
     unknown_to_server: Mapping[str, int] | None = None,
     chosen: Relation | None = None,
 ) -> Report:
-    """Return one row per id, in the order of the requests.  The counts are those of all ids.
+    """Return one row per id, in the order of the requests.
+
+    The counts include ids that are not shown.
 
     Args:
-        limit: the most ids to show, or None for all.
+        limit: the number of ids to show at most, or None for all.
         place, unknown_to_server: see `text.only_in_store`.
-        chosen: the rows of `reply.ids` to show, or None for all.
+        chosen: the rows of `reply.ids` from which the rows to show are taken, or None for all.
     """
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
     of_run = sum(reply.counts.get(name, 0) for name in names)
@@ -66,9 +69,11 @@ def report_of_bulk(
     )
     shown = ids.shown
     refused, losses = _refused(reply, limit), Losses.of(reply)
+    # If all rows are shown and are of one request, the title names its group, and the three columns
+    # about the request are left out.
     is_single = len({row["request"] for row in shown}) == 1 and total == len(shown)
     return Report(
-        title=_title(command, reply) + (_of(shown[0]) if is_single else ""),
+        title=_title(command, reply) + (_group_of(shown[0]) if is_single else ""),
         columns=dict(list(COLUMNS.items())[3 if is_single else 0 :]),
         rows=tuple(_row(row)[3 if is_single else 0 :] for row in shown),
         cut_off=tuple(not_shown(ids.hidden, "id", shown=len(shown))),
@@ -76,7 +81,7 @@ def report_of_bulk(
             *repeated(reply.run_seq, is_repeat=reply.is_repeat),
             *_notes(command, reply.counts),
             *losses.notes,
-            *(_of_retired(reply) if command == "retire" else ()),
+            *(_retirement_notes(reply) if command == "retire" else ()),
             *only_in_store(unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"),
         ),
         document={
@@ -99,22 +104,46 @@ def report_of_bulk(
 
 
 COLUMNS = headings(
-    *("request", "stream", "consumer_group", "id", "status"),
-    *("from_consumer", "from_delivery_time_ms", "from_idle_ms", "from_delivery_count"),
-    *("consumer", "delivery_count"),
+    "request",
+    "stream",
+    "consumer_group",
+    "id",
+    "status",
+    "from_consumer",
+    "from_delivery_time_ms",
+    "from_idle_ms",
+    "from_delivery_count",
+    "consumer",
+    "delivery_count",
 )
-"""The columns.  The first three are left out if all rows are of one request and are shown."""
+"""The headings by column.  The first three columns may be left out."""
 NAMES = (
-    *("request", "position", "stream", "consumer_group", "id", "status", "consumer"),
-    *("delivery_time_ms", "delivery_count", "from_consumer", "from_delivery_time_ms"),
-    *("from_delivery_count", "at_ms", "from_idle_ms", "payload", "fields"),
+    "request",
+    "position",
+    "stream",
+    "consumer_group",
+    "id",
+    "status",
+    "consumer",
+    "delivery_time_ms",
+    "delivery_count",
+    "from_consumer",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "at_ms",
+    "from_idle_ms",
+    "payload",
+    "fields",
 )
 
 
 def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
-    """Return the refused requests and why, for stderr.
+    """Return the refused requests with the reasons, for stderr.
 
-    The last line has the number of those beyond `limit`.
+    The last line has the number of refused requests that are not named.
+
+    Args:
+        limit: the number of requests to name at most.
     """
     refused = reply.counts.get("refused", 0)
     named = [
@@ -127,7 +156,7 @@ def refused_requests(reply: BulkReply, limit: int = 10) -> list[str]:
 
 def _refused(reply: BulkReply, limit: int | None) -> list[Record]:
     if not reply.counts.get("refused", 0):
-        return []  # nothing needs to be computed
+        return []  # `requests` need not be computed
     refused = reply.requests.where("status = 'refused'").order_by("request")
     return (refused if limit is None else refused.limit(limit)).collect()
 
@@ -138,17 +167,23 @@ def _title(command: str, reply: BulkReply) -> str:
     return f"{command}, run {reply.run_seq} ({command}:{reply.run_id})"
 
 
-def _of(row: Mapping[str, Any]) -> str:
+def _group_of(row: Mapping[str, Any]) -> str:
     return f": {visible(row['stream'])} / {visible(row['consumer_group'])}"
 
 
 def _row(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (
-        *(row["request"], visible(row["stream"]), visible(row["consumer_group"]), row["id"]),
-        *(row["status"].replace("_", " "), visible(row["from_consumer"])),
-        *(instant(row["from_delivery_time_ms"]), idle(row["from_idle_ms"])),
+        row["request"],
+        visible(row["stream"]),
+        visible(row["consumer_group"]),
+        row["id"],
+        row["status"].replace("_", " "),
+        visible(row["from_consumer"]),
+        instant(row["from_delivery_time_ms"]),
+        idle(row["from_idle_ms"]),
         row["from_delivery_count"],
-        *(visible(row["consumer"]), row["delivery_count"]),
+        visible(row["consumer"]),
+        row["delivery_count"],
     )
 
 
@@ -164,22 +199,22 @@ def _notes(command: str, counts: Mapping[str, int]) -> Iterable[str]:
     return notes or [none]
 
 
-def _of_retired(reply: BulkReply) -> Iterable[str]:
-    """Yield notes on removed consumers, and on those that stay.
+def _retirement_notes(reply: BulkReply) -> Iterable[str]:
+    """Yield notes on removed consumers, and on matching consumers that stay.
 
-    In a dry run the notes are on the consumers that would be removed.
+    In a dry run the notes are on consumers that would be removed.
     """
     number = reply.retired.count()
-    rows = reply.retired.order_by("consumer").limit(_NAMED).collect()
+    rows = reply.retired.order_by("consumer").limit(_MOST_NAMED).collect()
     names = listed([f"{visible(row['consumer'])}" for row in rows], number)
     removed = reply.counts["retired"]
-    who = f": {names}" if removed == number else ""
+    named = f": {names}" if removed == number else ""
     was, were = ("would be", "would be") if reply.dry_run else ("was", "were")
     only = "only a writeback removes"
     yield from counted(
         removed,
-        f"consumer {was} removed from the store{who}; {only} it on a server",
-        f"consumers {were} removed from the store{who}; {only} them on a server",
+        f"consumer {was} removed from the store{named}; {only} it on a server",
+        f"consumers {were} removed from the store{named}; {only} them on a server",
     )
     yield from counted(
         number - removed,

@@ -108,4 +108,4 @@ MEANINGS: Mapping[str, str] = {
     "entries_extra": "entries added since by another writer",
     **{count_of(table, name): meaning for table in TABLES for name, meaning in _OF_TABLES.items()},
 }
-"""One line of explanation by name of a count."""
+"""A line of explanation for each count, by its name."""

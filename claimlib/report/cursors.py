@@ -1,4 +1,4 @@
-"""Report cursors that were set to people and to programs."""
+"""Report the result of `reset-cursor`, for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS = headings("name", *GROUP, "next_id")
 def report_of_reset(
     finished: FinishedRun, cursors: Relation, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """Return one row per group for which a run has set a cursor, by stream and group.
+    """Return one row per group for which a run has set a cursor, sorted by stream and group.
 
     Args:
         cursors: see `commands.reply.Reply.cursors`.
-        limit: the most groups to show, or None for all.
+        limit: the number of groups to show at most, or None for all.
     """
     rows = fetch_rows(cursors.select(*COLUMNS), GROUP, limit, cursors.count())
     shown, hidden = rows.shown, rows.hidden

@@ -1,4 +1,4 @@
-"""Report consumers and cursors to people and to programs."""
+"""Report consumers and cursors, for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from claimlib.report.text import counted, duration, idle, not_shown, unowned, vi
 def report_of_description(
     where: str, description: Description, at_ms: int, limit: int | None = DEFAULT_LIMIT
 ) -> Report:
-    """Return one row per consumer, the longest idle entry first.  The notes have the cursors.
+    """Return one row per consumer.  The notes have the cursors.
+
+    The consumer with the longest idle entry comes first.
 
     Args:
-        at_ms: the time from which it is computed how long ago consumers were seen and active.  It
-            counts for groups without a snapshot time only.
-        limit: the most consumers, and the most cursors, to show, or None for all.
+        at_ms: the time to which "seen ago" and "active ago" refer in groups without a snapshot
+            time.  In other groups they refer to the snapshot time.
+        limit: the number of consumers, and of cursors, to show at most, or None for all.
     """
     order = (f"oldest_idle_ms{DESCENDING}", f"pending{DESCENDING}")
     total = description.consumers.count()
@@ -65,19 +67,26 @@ def report_of_description(
 
 
 COLUMNS = headings(
-    *(*GROUP, "consumer", "pending", "oldest_idle_ms", "highest_delivery_count"),
-    *("active_time_ms", "seen_time_ms"),
+    *GROUP,
+    "consumer",
+    "pending",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "active_time_ms",
+    "seen_time_ms",
 )
 NAMES = (*CONSUMER_COLUMNS, "oldest_delivery_time", "active_time", "seen_time")
 
 
 def _row(row: Mapping[str, Any], at_ms: int) -> tuple[Cell, ...]:
-    # Idle times are those at the snapshot, and so are these.  The time since the snapshot shows
-    # nothing about the consumer.
+    # These times refer to the snapshot, as idle times do.  The time since the snapshot says nothing
+    # about the consumer.
     at = at_ms if row["now_ms"] is None else row["now_ms"]
     return (
         *(visible(row[name]) for name in (*GROUP, "consumer")),
-        *(row["pending"], idle(row["oldest_idle_ms"]), row["highest_delivery_count"]),
+        row["pending"],
+        idle(row["oldest_idle_ms"]),
+        row["highest_delivery_count"],
         *(_ago(row[name], at) for name in ("active_time_ms", "seen_time_ms")),
     )
 

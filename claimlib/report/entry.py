@@ -22,13 +22,17 @@ _TIMES = {"at_ms", "delivery_time_ms"}
 
 
 def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
-    """Return one row per event of an entry, the earliest first.  The notes have its present state.
+    """Return one row per event of an entry, the earliest first.
+
+    The notes have the present state of the entry.
 
     Args:
-        limit: the most events, or None for all.
+        limit: the number of events to show at most, or None for all.
     """
     count = history.events.count()
-    rows = fetch_rows(_named(history.events), ("run_seq", *GROUP, "event"), limit, count, plain_row)
+    rows = fetch_rows(
+        _with_names(history.events), ("run_seq", *GROUP, "event"), limit, count, plain_row
+    )
     return Report(
         title=f"Entry {history.id} of {visible(history.stream)}",
         columns=ENTRY_COLUMNS,
@@ -37,7 +41,7 @@ def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) ->
         notes=(
             *_state(history),
             *_payload(history),
-            *_unknown("entry", count),
+            *_no_events("entry", count),
             *_complete(history.complete_from_run, history.deleted_by),
         ),
         document={
@@ -65,15 +69,16 @@ def report_of_consumer(
 
     Args:
         name: the consumer's spelled name.
-        limit: the most rows, or None for all.
-        deleted: the part of the journal that was deleted, or None if nothing was.
+        events: see `commands.entry.consumer_history`.
+        limit: the number of rows to show at most, or None for all.
+        deleted: the deleted part of the journal, or None if no part was deleted.
     """
     first_run = first_complete_run(deleted)
-    counted = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
-    numbers = {row["change"]: row["number"] for row in events.sql(counted).collect()}
+    by_change = "SELECT change, count(*) AS number FROM {this} AS this GROUP BY change"
+    numbers = {row["change"]: row["number"] for row in events.sql(by_change).collect()}
     lost, received = (numbers.get(change, 0) for change in ("lost", "received"))
     order = ("run_seq", *GROUP, *ID_ORDER)
-    rows = fetch_rows(_named(events), order, limit, lost + received, plain_row)
+    rows = fetch_rows(_with_names(events), order, limit, lost + received, plain_row)
     return Report(
         title=f"Consumer {visible(name)}",
         columns=CONSUMER_COLUMNS,
@@ -81,7 +86,7 @@ def report_of_consumer(
         cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
         notes=(
             f"{lost:,} lost, {received:,} received by runs of this store",
-            *_unknown("consumer", lost + received),
+            *_no_events("consumer", lost + received),
             *_complete(first_run, None if deleted is None else deleted.run),
         ),
         document={
@@ -97,7 +102,7 @@ def report_of_consumer(
     )
 
 
-def _named(events: Relation) -> Relation:
+def _with_names(events: Relation) -> Relation:
     return events.select("*", f"{id_text_sql()} AS id", "concat(command, ':', run_id) AS key")
 
 
@@ -122,8 +127,8 @@ def _state(history: EntryHistory) -> Iterable[str]:
         yield "now not pending"
 
 
-def _unknown(what: str, events: int) -> Iterable[str]:
-    """Yield a note if there are no events, because a name may be mistyped."""
+def _no_events(what: str, events: int) -> Iterable[str]:
+    """Yield a note if there are no events, because the user may have mistyped a name."""
     if not events:
         names = "streams, groups and consumers"
         yield f"no event of this {what}: claimlib describe STORE lists {names}"

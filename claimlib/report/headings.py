@@ -1,4 +1,4 @@
-"""Name the columns of reports.  A name has the same heading in all reports."""
+"""Return the headings of columns.  A column has the same heading in all reports."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HEADINGS = {
 def headings(*names: str, **of_this_report: str) -> dict[str, str]:
     """Return the headings of the columns of a table, by name.
 
-    A heading is the name in words and without its unit, because people read the values with units.
+    A heading is the name in words and without its unit, because the values for people have units.
 
     Args:
-        of_this_report: headings that depend on the request, by name.  `names` has these names too,
-            at their places.
+        of_this_report: headings that depend on the request, by name.  These names must be among
+            `names`, too, which state the order.
     """
     return {name: of_this_report.get(name) or _heading(name) for name in names}
 

@@ -16,10 +16,11 @@ _MOST_OWNERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Hold the owners that would lose most entries.
+    """Hold the owners that would lose the most entries.
 
     Attributes:
-        owners: the rows of `RunReply.losses` with the most entries, or None if this is no dry run.
+        owners: the rows of `RunReply.losses` with the most entries, or None if the run is not a dry
+            run.
         hidden: the number of other owners that would lose entries.
     """
 
@@ -28,7 +29,7 @@ class Losses:
 
     @classmethod
     def of(cls, reply: RunReply) -> Losses:
-        """Return the losses of a dry run."""
+        """Return the losses of a dry run.  Other runs have none."""
         if not reply.dry_run:
             return cls(None)
         losses = reply.losses.reused()
@@ -46,7 +47,7 @@ class Losses:
 
     @property
     def document(self) -> dict[str, object]:
-        """Return the same for programs."""
+        """Return the owners for the document of a report."""
         return {"losing_owners": self.owners, "losing_owners_not_shown": self.hidden}
 
 

@@ -20,7 +20,7 @@ COLUMNS = headings("table", *TABLE_COUNTS)
 
 
 def report_of_maintain(reply: MaintainReply) -> Report:
-    """Return one row per table, and a total."""
+    """Return one row per table, and a row with totals."""
     rows: list[tuple[Cell, ...]] = [tuple(row[name] for name in COLUMNS) for row in reply.tables]
     return Report(
         title=_title(reply),

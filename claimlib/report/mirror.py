@@ -1,4 +1,4 @@
-"""Report a snapshot or an import to people and to programs."""
+"""Report a snapshot or an import, for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _MIRROR_COUNTS = ("streams", "groups", "pending_read", "entries_read", "pending_
 
 
 def report_of_snapshot(reply: SnapshotReply) -> Report:
-    """Return what was read of the server, and what changed in the store.
+    """Return the numbers of rows that were read from the server, and that changed in the store.
 
-    Other counts are shown if they are not 0.
+    Further counts are shown if they are not 0.
     """
-    of_server = _of_proof(reply) or tuple(_of_server(reply.counts))
-    notes = (*_of_claims(reply.counts, _TO_THE_SERVER), *of_server)
-    report = _of_mirror("snapshot", f"Snapshot of {reply.source}", reply, notes)
+    about_server = _proof_notes(reply) or tuple(_server_notes(reply.counts))
+    notes = (*_claim_notes(reply.counts, _TO_THE_SERVER), *about_server)
+    report = _report("snapshot", f"Snapshot of {reply.source}", reply, notes)
     more = {"former_source": reply.former_source, "masters_down": list(reply.masters_down)}
     return replace(report, document={**report.document, **more})
 
 
 def report_of_import(reply: ImportReply) -> Report:
-    """Return what was read of the given tables, and what changed in the store.
+    """Return the numbers of rows that were read from the tables, and that changed in the store.
 
-    The notes have what a sweep will lack.
+    The notes name the data that later sweeps will lack.
     """
     notes = (
-        *_of_claims(reply.counts, _TO_THE_TABLES),
-        *_lacking(reply.counts),
-        *_of_payload_columns(reply.payload_columns),
+        *_claim_notes(reply.counts, _TO_THE_TABLES),
+        *_notes_on_missing_data(reply.counts),
+        *_payload_notes(reply.payload_columns),
     )
-    report = _of_mirror("import", "Import", reply, notes)
+    report = _report("import", "Import", reply, notes)
     return replace(
         report, document={**report.document, "payload_columns": list(reply.payload_columns)}
     )
 
 
-def _of_mirror(
+def _report(
     command: str, title: str, reply: SnapshotReply | ImportReply, notes: tuple[str, ...]
 ) -> Report:
-    hidden = {*_MIRROR_COUNTS, *_OF_SERVER, *ServerProof}
+    hidden = {*_MIRROR_COUNTS, *_SERVER_NOTES, *ServerProof}
     others = sorted(name for name, n in reply.counts.items() if n and name not in hidden)
     return Report(
         title=f"{title}, run {reply.run_seq} ({command}:{reply.run_id})",
@@ -57,7 +57,7 @@ def _of_mirror(
             (_LABELS.get(name) or name.replace("_", " "), reply.counts.get(name, 0))
             for name in (*_MIRROR_COUNTS, *others)
         ),
-        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes, *_of_removals(reply)),
+        notes=(*repeated(reply.run_seq, is_repeat=reply.is_repeat), *notes, *_removal_notes(reply)),
         document={
             "command": command,
             "run_seq": reply.run_seq,
@@ -103,10 +103,10 @@ _LABELS = {
     "lost": "rows that another writer changed first",
     "gone": "rows removed, by this run or by another writer",
 }
-"""The labels of counts for people.  Other counts have their name in words."""
+"""The labels of counts for people.  The label of another count is its name in words."""
 
 
-_OF_SERVER = {
+_SERVER_NOTES = {
     "server_restarted": "the server process is not that of the last snapshot (another run_id"
     " in INFO server): it was restarted, or another server now answers at this address",
     "replication_changed": "the server's replication id is not that of the last snapshot: it"
@@ -114,7 +114,7 @@ _OF_SERVER = {
 }
 
 
-_OF_PROOF = {
+_PROOF_NOTES = {
     ServerProof.RUN_ID: "it is the same server process, because its run_id (INFO server) is that of"
     " the last snapshot",
     ServerProof.REPLICATION_ID: "it has the same data, because its replication id (master_replid or"
@@ -122,11 +122,11 @@ _OF_PROOF = {
 }
 
 
-def _of_proof(reply: SnapshotReply) -> tuple[str, ...]:
-    """Return a note on the former name of the server, with the proof that it is the same."""
+def _proof_notes(reply: SnapshotReply) -> tuple[str, ...]:
+    """Return a note on the former name of the server, with the proof that it is the same server."""
     return tuple(
         f"{reply.source} fills the store now, and {reply.former_source} did before: {note}"
-        for proof, note in _OF_PROOF.items()
+        for proof, note in _PROOF_NOTES.items()
         if reply.counts.get(proof)
     )
 
@@ -137,7 +137,7 @@ _TO_THE_SERVER = (
 _TO_THE_TABLES = "Write claims back to your tables before you import again"
 
 
-def _of_claims(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
+def _claim_notes(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
     number = counts.get(CLAIMS_REPLACED)
     if number:
         claims = number_of(number, "claim")
@@ -147,7 +147,7 @@ def _of_claims(counts: Mapping[str, int], remedy: str) -> Iterable[str]:
         )
 
 
-def _of_removals(reply: SnapshotReply | ImportReply) -> Iterable[str]:
+def _removal_notes(reply: SnapshotReply | ImportReply) -> Iterable[str]:
     """Yield notes on removed and replaced streams, and on rows removed without an explanation."""
     streams = reply.streams
     if number := reply.counts.get("stream_removed"):
@@ -172,11 +172,11 @@ def _names(names: tuple[str, ...], number: int) -> str:
     return listed([one_line(name) for name in names], number)
 
 
-def _of_server(counts: Mapping[str, int]) -> Iterable[str]:
-    return (note for name, note in _OF_SERVER.items() if counts.get(name))
+def _server_notes(counts: Mapping[str, int]) -> Iterable[str]:
+    return (note for name, note in _SERVER_NOTES.items() if counts.get(name))
 
 
-def _of_payload_columns(columns: tuple[str, ...]) -> Iterable[str]:
+def _payload_notes(columns: tuple[str, ...]) -> Iterable[str]:
     if columns:
         of_columns = number_of(
             len(columns), "column that may hold them is", "columns that may hold them are"
@@ -188,7 +188,7 @@ def _of_payload_columns(columns: tuple[str, ...]) -> Iterable[str]:
         )
 
 
-def _lacking(counts: Mapping[str, int]) -> Iterable[str]:
+def _notes_on_missing_data(counts: Mapping[str, int]) -> Iterable[str]:
     if counts.get("groups_without_instant"):
         number = number_of(counts["groups_without_instant"], "group has", "groups have")
         yield (

@@ -1,4 +1,4 @@
-"""Define a report, and write it as a table, as JSON, as CSV or as JSON lines, without a library."""
+"""Define a report, and write it as a table, JSON, CSV or JSON lines.  This needs no library."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Stream:
 
 Records = Sequence[Mapping[str, Any]] | Stream
 DEFAULT_LIMIT = 50
-"""The number of rows of a table that are shown by default."""
+"""The number of rows of a table that are shown at most by default."""
 MOST_ROWS = 100_000
-"""The most rows that a table shows.  They must fit in memory, because their columns are aligned."""
+"""The largest number of rows of a table.  They must fit in memory, because columns are aligned."""
 DEFAULT_PAYLOAD_BYTES = 512
-"""The bytes of each payload that are shown by default."""
+"""The number of bytes of each payload that are shown at most by default."""
 _WIDEST_PADDED = 60
-"""The most characters to which a column of plain text is padded."""
+"""The largest width, in characters, to which a column of plain text is padded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +43,17 @@ class Report:
 
     Attributes:
         title: the subject.
-        columns: the headings of the table, by the name that programs use for the column.
-        rows: the cells for people.  Durations and times are text, numbers are numbers.  A cell
-            without a value is None.  The rows of the records come first, and totals after them.
+        columns: the headings of the table, by the column's name for programs.
+        rows: the cells for people.  Durations and times are texts, and numbers are ints.  A cell
+            without a value is None.  The rows of the records come first, and totals follow.
         notes: the other lines below the table.
         document: the result for programs, with times in milliseconds and plain numbers.
-        records: the rows of the document, by name, without totals.  If it is a Stream, `rows` has
-            only the totals.
-        names: the names of a record's values, in order.  If it is empty, they are those of
-            `columns`.
-        cut_off: notes on what a limit has cut off.  They are shown with tables, CSV and JSON lines,
-            also with --quiet.
+        records: the rows for programs, with values by name, without totals.  If it is a Stream,
+            `rows` has only the totals.
+        names: the names of a record's values, in order.  If it is empty, the names of `columns`
+            are used.
+        cut_off: notes on rows that a limit has cut off.  They are shown with tables, CSV and JSON
+            lines, even with --quiet.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Report:
 
 
 def json_chunks(document: Mapping[str, object]) -> Iterator[str]:
-    """Yield a document as JSON in pieces.  A Stream in it is read while it is printed."""
+    """Yield a document as JSON in pieces.  A Stream in the document is read piece by piece."""
     yield "{"
     for number, (name, value) in enumerate(document.items()):
         yield f"{',' if number else ''}\n  {_json(name)}: "
@@ -112,9 +112,9 @@ def csv_lines(report: Report) -> Iterator[str]:
 
     The caller adds the line ends of this system.
 
-    None is an empty field.  An empty text is an empty field, too, and only JSON shows the
-    difference.  Lists and objects are JSON.  A text is as the store's tables hold it, and is quoted
-    if it has a line break.
+    None and an empty text are both written as an empty field.  Only JSON shows the difference.
+    Lists and objects are written as JSON.  A text is written as it is in the store's tables, and is
+    quoted if it has a line break.
     """
     names = report.names or tuple(report.columns)
     yield _csv_line(names)
@@ -125,7 +125,7 @@ def csv_lines(report: Report) -> Iterator[str]:
 def _csv_line(fields: Iterable[str]) -> str:
     """Return a record without its line end.
 
-    A field is quoted for any line break, also for a carriage return.
+    With the line terminator CRLF, the writer quotes a field even for a single carriage return.
     """
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(fields)
@@ -137,7 +137,7 @@ def _field(value: object) -> str:
         return ""
     if not isinstance(value, str):
         return _json(value)
-    # A glob with bytes that are not UTF-8 has such characters.  A text file cannot hold them.
+    # A glob with bytes that are not UTF-8 has surrogates, which a text file cannot hold.
     return _SURROGATE.sub(lambda match: one_line(match[0]), value)
 
 
@@ -162,16 +162,16 @@ def as_text(report: Report) -> str:
     right = [is_numeric(report, at) for at in range(len(report.columns))]
     lines = [_line(row, widths, right) for row in (report.headings, *texts)]
     rule = "  ".join("-" * width for width in widths)
-    around = [one_line(text) for text in (report.title, *report.below)]
-    return "\n".join([around[0], lines[0], rule, *lines[1:], *around[1:]])
+    title, *below = (one_line(text) for text in (report.title, *report.below))
+    return "\n".join([title, lines[0], rule, *lines[1:], *below])
 
 
 def is_numeric(report: Report, column: int) -> bool:
-    """Return True if a column holds numbers (and gaps) only."""
+    """Return True if all cells of a column are numbers or None."""
     return all(row[column] is None or isinstance(row[column], int) for row in report.rows)
 
 
-# A user who gives one of these to a command copies it, and commands take no commas.
+# These numbers are written without commas, because users copy them to commands, which take none.
 _COPIED_NUMBERS = frozenset(
     {
         "run_seq",
@@ -188,7 +188,7 @@ def cell_text(cell: Cell, name: str = "") -> str:
     """Return a cell for people, in one line.
 
     Args:
-        name: the column's.
+        name: the name of its column.
     """
     if cell is None:
         return "-"
@@ -200,7 +200,7 @@ def cell_text(cell: Cell, name: str = "") -> str:
 
 
 def _padded_widths(column: Iterable[str]) -> Iterable[int]:
-    """Return the widths, in characters, of a heading and of the cells that it is padded for."""
+    """Return the widths of a heading and of the cells that are not too wide for padding."""
     heading, *widths = map(len, column)
     return (heading, *(width for width in widths if width <= _WIDEST_PADDED))
 
@@ -219,46 +219,48 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 def resolved(
     wanted: Sequence[str], columns: Mapping[str, str], names: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return the names of the columns that a user has named by names or by headings.
+    """Return the names of the columns that a user has chosen by names or by headings.
 
     Args:
-        columns: of the table, as in a report.
-        names: all that can be chosen.
+        wanted: the names or headings.
+        columns: the headings by name, as in a report.
+        names: the names of all columns that can be chosen.
 
     Raises:
-        RequestError: there is no such column, or one is named twice.
+        RequestError: the user has chosen an unknown column, or a column twice.
     """
     known = dict.fromkeys(names)
     by_heading = {heading: name for name, heading in columns.items() if name in known}
     chosen = tuple(by_heading.get(name, name) if name not in known else name for name in wanted)
-    for name, said in zip(chosen, wanted, strict=True):
+    for name, typed in zip(chosen, wanted, strict=True):
         if name not in known:
             raise RequestError(
-                f"--columns: there is no column {said!r}; the columns are {', '.join(known)}",
+                f"--columns: there is no column {typed!r}; the columns are {', '.join(known)}",
                 option="columns",
             )
         if chosen.count(name) > 1:
-            raise RequestError(f"--columns: {said!r} is named twice", option="columns")
+            raise RequestError(f"--columns: {typed!r} is named twice", option="columns")
     return chosen
 
 
 def choosable(columns: Mapping[str, str], names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names that can be chosen for a table: its columns, and those of its records."""
+    """Return the names that can be chosen for a table: those of its columns and of its records."""
     return tuple(dict.fromkeys((*columns, *names)))
 
 
 def with_columns(report: Report, wanted: Sequence[str]) -> Report:
-    """Return a report with a table that has these columns only, in this order.
+    """Return a report whose table has only these columns, in this order.
 
-    A column that only the records have is shown with the values of the records.
+    The table may get columns that only the records have, with the values of the records.
 
     Raises:
         RequestError: see `resolved`.
     """
     chosen = resolved(wanted, report.columns, choosable(report.columns, report.names))
     at = {name: number for number, name in enumerate(report.columns)}
-    of_totals: list[Mapping[str, object]] = [{}] * len(report.rows)
-    pairs = zip(report.rows, (*report.records, *of_totals), strict=False)
+    # Rows of totals have no record.  There are at most as many as rows.
+    empty_records: list[Mapping[str, object]] = [{}] * len(report.rows)
+    pairs = zip(report.rows, (*report.records, *empty_records), strict=False)
     return replace(
         report,
         columns={name: report.columns.get(name, name) for name in chosen},
@@ -270,7 +272,7 @@ def with_columns(report: Report, wanted: Sequence[str]) -> Report:
 
 
 def with_names(report: Report, wanted: Sequence[str]) -> Report:
-    """Return a report with records that have these names only, in this order.
+    """Return a report whose records have only these names, in this order.
 
     Raises:
         RequestError: see `resolved`.
@@ -280,5 +282,5 @@ def with_names(report: Report, wanted: Sequence[str]) -> Report:
 
 
 def _cell_of(value: object) -> Cell:
-    """Return a value of a record, for people."""
+    """Return the cell for a value of a record."""
     return value if value is None or isinstance(value, int | str) else _json(value)

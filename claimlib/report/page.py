@@ -1,6 +1,6 @@
-"""HTML pages that need no network and no script: tables, plots, links and one form.
+"""Render HTML pages that need no network and no script: tables, plots, links and one form.
 
-The template escapes every text.  Characters that cannot be printed are shown as escapes.
+The template escapes every text for HTML.  Characters that cannot be printed are shown as escapes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from claimlib.report.model import Report, cell_text, is_numeric
 from claimlib.report.run_report import Section
 from claimlib.terminal import one_line
 
-_LONGEST = 200
-"""Characters: a longer text is cut, because a name may have any length."""
-_LONGEST_LABEL = 34
+_LONGEST, _LONGEST_LABEL = 200, 34
+"""The largest number of characters of a text, and of a label of a plot.  Longer ones are cut."""
 _LEFT, _WIDEST = 250, 420
-"""Pixels: where the bars of a plot begin, and the width of the longest bar."""
+"""The position at which the bars of a plot begin, and the width of the longest bar, in pixels."""
 _BAR, _GAP, _TOP = 13, 7, 26
+"""The height of a bar, of the gap between rows, and of the legend above the bars, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Link:
     """Hold a link to another page.
 
     Attributes:
-        href: where it leads, relative to the page; None for the page itself.
+        href: the other page, relative to this one.  None means this page itself.
     """
 
     text: str
@@ -47,11 +47,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Hold a form that leads to another page, with its inputs as the query.
+    """Hold a form that opens another page, with the inputs as the query.
 
     Attributes:
         action: the page, relative to this one.
-        hidden: names and values that the query has, too.
+        hidden: further names and values of the query.
     """
 
     action: str
@@ -62,7 +62,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Hold what a page shows, from top to bottom."""
+    """Hold the contents of a page, from top to bottom."""
 
     heading: str
     verdict: str
@@ -87,7 +87,7 @@ def render(page: Page) -> str:
 
 
 def _printable(form: Form) -> Form:
-    """Return a form whose values have escapes, because a browser changes line breaks in values."""
+    """Return a form with escapes for line breaks in its values, because browsers change them."""
     return replace(
         form,
         fields=[replace(field, value=one_line(field.value)) for field in form.fields],
@@ -104,7 +104,7 @@ def _template() -> Template:
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """Hold what a plot shows, in pixels."""
+    """Hold the parts of a plot, with sizes and positions in pixels."""
 
     title: str
     width: int
@@ -135,19 +135,25 @@ def _part(section: Section) -> dict[str, object]:
 
 
 def _plot(table: Report, names: Sequence[str]) -> _Plot | None:
-    """Return horizontal bars: one per row and name, labelled by the first columns of the row."""
+    """Return a plot with one horizontal bar per row and name, or None if all bars would be empty.
+
+    The label of a row is its first cells.
+
+    Args:
+        names: the columns with the values of the bars.
+    """
     columns = list(table.columns)
     values = [[row[columns.index(name)] for name in names] for row in table.rows]
     most = max((number for row in values for number in row if isinstance(number, int)), default=0)
     if not most:
         return None
     height = _BAR * len(names) + _GAP
-    labelled = columns.index(names[0])
+    label_cells = columns.index(names[0])  # the cells before the first bar
     bars: list[dict[str, object]] = []
     labels: list[dict[str, object]] = []
-    for number, (row, of_row) in enumerate(zip(table.rows, values, strict=True)):
+    for number, (row, row_values) in enumerate(zip(table.rows, values, strict=True)):
         top = _TOP + number * height
-        text = " / ".join(cell_text(cell) for cell in row[:labelled])
+        text = " / ".join(cell_text(cell) for cell in row[:label_cells])
         labels.append({"y": top + height // 2 + 2, "text": _short(text, _LONGEST_LABEL)})
         bars += [
             {
@@ -156,7 +162,7 @@ def _plot(table: Report, names: Sequence[str]) -> _Plot | None:
                 "width": max(round(_WIDEST * value / most), 1 if value else 0),
                 "text": f"{value:,}",
             }
-            for series, value in enumerate(of_row)
+            for series, value in enumerate(row_values)
             if isinstance(value, int)
         ]
     headings = [table.columns[name] for name in names]

@@ -18,13 +18,15 @@ COLUMNS = headings("run_seq", "key", "ended_ms", "pending", *COUNTS, "claimed_ag
 
 
 def report_of_period(report: PeriodReport) -> Report:
-    """Return the sentence with the runs, and the document of the whole report."""
+    """Return a table with the runs, and the document of the whole report."""
     return Report(
         title=verdict(report),
         columns=COLUMNS,
         rows=tuple(
             (
-                *(row["run_seq"], visible(row["key"]), instant(row["ended_ms"])),
+                row["run_seq"],
+                visible(row["key"]),
+                instant(row["ended_ms"]),
                 *(row[name] for name in tuple(COLUMNS)[3:]),
             )
             for row in report.runs
@@ -68,7 +70,7 @@ def verdict(report: PeriodReport) -> str:
 
 
 def sections(report: PeriodReport) -> tuple[Section, ...]:
-    """Return the parts of a report that have something to show."""
+    """Return the parts of a report, without those that have no rows."""
     main = report_of_period(report)
     worse = ("pending_first", "pending_last")
     parts = (

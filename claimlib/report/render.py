@@ -1,6 +1,6 @@
-"""Fit a table into a terminal of a given width: shorten cells, or show a record per row instead.
+"""Fit a table into a terminal of a given width.  If it does not fit, show its rows as records.
 
-Widths are numbers of a terminal's cells, as `measure` returns them.
+Widths are numbers of character cells of a terminal, as `measure` returns them.
 """
 
 from __future__ import annotations
@@ -15,33 +15,39 @@ Measure = Callable[[str], int]
 
 _ELLIPSIS = "…"
 _LEAST_OF_A_NAME = 12
-"""The least width of a shortened name.  A shorter one could not be recognized."""
+"""The smallest width of a shortened name.  A shorter name could not be recognized."""
 _LEAST_OF_A_TEXT = 16
-"""The least width of a wrapped text.  In a smaller one each line would be a single word."""
+"""The smallest width of a wrapped text.  In a narrower column each line would be a single word."""
 _INDENT = "  "
 _GAP = cell_text(None)
+"""The text of a cell without a value."""
 
 
 class Kind(Enum):
-    """Name what may be done to a cell that is too wide."""
+    """State how a cell that is too wide is changed.
 
-    EXACT = auto()  # a number, an id, an instant, a duration, a run's key: stays whole
-    NAME = auto()  # loses its middle
-    TEXT = auto()  # is wrapped on spaces
+    EXACT: it is not changed.  It is a number, an id, an instant, a duration or a run's key.
+    NAME: its middle is left out.
+    TEXT: it is wrapped at spaces.
+    """
+
+    EXACT = auto()
+    NAME = auto()
+    TEXT = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """Hold a column of a table.
 
-    Each text is one line.  At a given width, a text may be several lines.
+    Each text is one line, until a width is known.  Then a text may have several lines.
 
     Attributes:
         right: True if the cells are aligned to the right.
         is_needed: True if the column is shown at any width.
-        minor: the order in which minor columns are left out, the smallest number first.  0 if the
-            column is not a minor one.
-        width: the width of the column.  0 if it is not known yet.
+        minor: the position in the order in which minor columns are left out, from 1.  0 if the
+            column is not minor.
+        width: the width of the column, or 0 if it is not known yet.
     """
 
     heading: str
@@ -58,9 +64,9 @@ class Shown:
     """Hold a table that fits.
 
     Attributes:
-        columns: at their widths.
-        is_open: True if it has no borders.
-        left_out: the headings of columns that do not fit.
+        columns: the columns with their widths.
+        is_open: True if the table has no borders.
+        left_out: the headings of minor columns that were left out.
     """
 
     columns: tuple[Column, ...]
@@ -68,23 +74,26 @@ class Shown:
     left_out: tuple[str, ...] = ()
 
 
-# The columns with cells that are not exact, by the names that programs use.
+# The columns of the kinds NAME and TEXT, by their names for programs.  Others are EXACT.
 _NAMES = frozenset({"stream", "consumer_group", "consumer", "from_consumer", "cursor"})
 _TEXTS = frozenset({"what", "value", "reason", "example", "guards", "remedy", "fields", "meaning"})
 # The columns that can be left out, in this order.  The reason of a refusal is also on stderr.
 _MINOR = (
-    *("at_boundary", "unknown_owners", "delivered_10_plus", "delivered_5_plus", "owners"),
-    *(
-        "now_ms",
-        "took_ms",
-        "began_ms",
-        "seen_time_ms",
-        "snapshot_ms",
-        "changed_by_runs",
-        "from_delivery_time_ms",
-        "from_delivery_count",
-    ),
-    *("highest_delivery_count", "reason"),
+    "at_boundary",
+    "unknown_owners",
+    "delivered_10_plus",
+    "delivered_5_plus",
+    "owners",
+    "now_ms",
+    "took_ms",
+    "began_ms",
+    "seen_time_ms",
+    "snapshot_ms",
+    "changed_by_runs",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "highest_delivery_count",
+    "reason",
 )
 
 
@@ -92,7 +101,7 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
     """Return the columns of a report's table.
 
     Args:
-        has_all: True if the user has requested these columns, so that each of them is needed.
+        has_all: True if the user has chosen these columns, so that all of them are needed.
     """
     return tuple(
         Column(
@@ -108,23 +117,22 @@ def columns_of(report: Report, *, has_all: bool = False) -> tuple[Column, ...]:
 
 
 def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown | None:
-    """Return the columns as they are shown in a table.
+    """Return the table that is shown, or None if the columns do not fit.
 
-    The result is None if they do not fit, or if two different names would look the same.  If there
-    is room, the columns are unchanged.  Otherwise columns without values are left out, names are
-    shortened, and texts and headings are wrapped.  Then the borders are left out, and then the
-    minor columns.
+    If there is room, the columns are unchanged.  Otherwise columns without values are left out,
+    names are shortened, and texts and headings are wrapped.  If this is not enough, the borders are
+    left out, too, and then the minor columns, one after the other.  Columns in which two different
+    cells would look the same do not fit.
     """
     if sum(_natural(column, measure) for column in columns) <= width - border(len(columns)):
-        return Shown(_laid_out(columns, width - border(len(columns)), measure) or ())
-    kept = [column for column in columns if column.is_needed or _says_something(column)] or [
-        *columns
-    ]
+        return Shown(_with_widths(columns, width - border(len(columns)), measure) or ())
+    kept = [column for column in columns if column.is_needed or _has_values(column)]
+    kept = kept or list(columns)
     left_out: list[str] = []
     while True:
         for is_open in (False, True):
             room = width - border(len(kept), is_open=is_open)
-            shown = _laid_out(kept, room, measure)
+            shown = _with_widths(kept, room, measure)
             if shown is not None:
                 return Shown(shown, is_open, tuple(left_out))
         minor = min((column for column in kept if column.minor), key=_minor, default=None)
@@ -137,8 +145,8 @@ def table_of(columns: Sequence[Column], width: int, measure: Measure) -> Shown |
 def border(columns: int, *, is_open: bool = False) -> int:
     """Return the width of a table's borders, besides the widths of its columns.
 
-    There are lines, and a space at each side of a cell.  An open table has two spaces between
-    cells.
+    Borders are lines, and a space on each side of a cell.  An open table has two spaces between
+    cells instead.
     """
     return 2 * (columns - 1) if is_open else 3 * columns + 1
 
@@ -158,7 +166,7 @@ def record_lines(columns: Sequence[Column], width: int, measure: Measure) -> Ite
 
 
 def wrapped(text: str, width: int, measure: Measure) -> Iterator[str]:
-    """Yield the text in lines of this width, broken at spaces only.  A longer word is one line."""
+    """Yield the text in lines of this width, broken only at spaces.  A wider word is one line."""
     line: str | None = None
     for word in text.split(" "):
         longer = word if line is None else f"{line} {word}"
@@ -190,11 +198,12 @@ def shortened(name: str, width: int, measure: Measure) -> str:
 
 
 def _natural(column: Column, measure: Measure) -> int:
-    """Return the width of the heading and of the cells, each in one line."""
+    """Return the width at which the heading and each cell are one line."""
     return max(measure(column.heading), _widest(column.texts, measure))
 
 
 def _least(column: Column, measure: Measure) -> int:
+    """Return the smallest width at which the column can be shown."""
     width = _widest(column.texts, measure)
     match column.kind:
         case Kind.NAME:
@@ -208,7 +217,7 @@ def _least(column: Column, measure: Measure) -> int:
 
 
 def _wanted(column: Column, measure: Measure) -> int:
-    """Return the width of the cells, each in one line.  The heading may be wrapped."""
+    """Return the width at which each cell is one line.  The heading may be wrapped."""
     return _widest((*column.heading.split(" "), *column.texts), measure)
 
 
@@ -217,7 +226,7 @@ def _widest(texts: Sequence[str] | Iterator[str], measure: Measure) -> int:
 
 
 def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
-    """Distribute the rest of the room among the columns that need more, the narrowest first."""
+    """Distribute the remaining room among the columns that want more, the narrowest first."""
     for _ in range(room - sum(widths)):
         growing = [at for at, width in enumerate(widths) if width < wanted[at]]
         if not growing:
@@ -225,23 +234,25 @@ def _widen(widths: list[int], wanted: Sequence[int], room: int) -> None:
         widths[min(growing, key=widths.__getitem__)] += 1
 
 
-# ------------------------------------------------------------------- what is shown
+# ------------------------------------------------------------------- contents of a column
 
 
-def _laid_out(columns: Sequence[Column], room: int, measure: Measure) -> tuple[Column, ...] | None:
-    """Return the columns with their widths in the room, or None if they do not fit."""
+def _with_widths(
+    columns: Sequence[Column], room: int, measure: Measure
+) -> tuple[Column, ...] | None:
+    """Return the columns with widths that fit in the room, or None if they do not fit."""
     widths = [_least(column, measure) for column in columns]
     if sum(widths) > room:
         return None
     _widen(widths, [_wanted(column, measure) for column in columns], room)
     _widen(widths, [_natural(column, measure) for column in columns], room)
     shown = tuple(
-        _of_width(column, width, measure) for column, width in zip(columns, widths, strict=True)
+        _with_width(column, width, measure) for column, width in zip(columns, widths, strict=True)
     )
-    return shown if all(map(_tells_apart, columns, shown)) else None
+    return shown if all(map(_keeps_differences, columns, shown)) else None
 
 
-def _of_width(column: Column, width: int, measure: Measure) -> Column:
+def _with_width(column: Column, width: int, measure: Measure) -> Column:
     def lines(text: str) -> str:
         return "\n".join(wrapped(text, width, measure))
 
@@ -253,11 +264,12 @@ def _of_width(column: Column, width: int, measure: Measure) -> Column:
     return replace(column, heading=lines(column.heading), texts=texts, width=width)
 
 
-def _tells_apart(whole: Column, shown: Column) -> bool:
+def _keeps_differences(whole: Column, shown: Column) -> bool:
+    """Return True if different cells still look different."""
     return len(set(whole.texts)) == len(set(shown.texts))
 
 
-def _says_something(column: Column) -> bool:
+def _has_values(column: Column) -> bool:
     return not set(column.texts) <= {"", _GAP}
 
 
