@@ -337,7 +337,8 @@ def _check_connect(remote: str) -> None:
     except OSError as error:
         raise SparkUnreachableError(
             f"no Spark Connect server answers at {address[0]}:{address[1]}"
-            f" ({error.strerror or error}): check SPARK_REMOTE and that the server runs, or try again"
+            f" ({error.strerror or error}): check SPARK_REMOTE and that the server runs, or try"
+            " again"
         ) from error
 
 

@@ -94,8 +94,8 @@ def other_entries(where: str) -> SchemaError:
     """Return the error for a table `entries` that is not the one that the proofs are about."""
     return SchemaError(
         f"the table entries of {where} is not the one whose entries are proven to be complete: it"
-        " was dropped and created again, and a sweep would treat entries that it lacks as deleted. Put"
-        " the original table back; if you no longer have it, claimlib init"
+        " was dropped and created again, and a sweep would treat entries that it lacks as deleted."
+        " Put the original table back; if you no longer have it, claimlib init"
         f" {shlex.quote(where)} --accept-replaced accepts this one, whose entries then do not count"
         f" as complete{_ENTRIES_LOST}",
         table="entries",
@@ -170,8 +170,8 @@ def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | No
     if len(set(buckets_by_table.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in sorted(buckets_by_table.items()))
         raise SchemaError(
-            f"the tables of {where} are divided into different numbers of buckets ({listed}): drop an"
-            " empty table, and recreate it with claimlib init",
+            f"the tables of {where} are divided into different numbers of buckets ({listed}): drop"
+            " an empty table, and recreate it with claimlib init",
             where=where,
         )
     return next(map(int, buckets_by_table.values()), None)

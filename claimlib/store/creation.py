@@ -151,7 +151,7 @@ def _created(
         check_columns(definitions.structs(present), tables=present)
         # Proofs are invalidated before tables are created.  So a process that is killed in between
         # leaves no wrong proofs.
-        review = _review(definitions, present, buckets, accept_replaced=accept_replaced)
+        review = _review_tables(definitions, present, buckets, accept_replaced=accept_replaced)
     new = schema.properties_of_new(buckets, source, review.accepted.properties())
     if "streams" not in present:
         definitions.create({"streams": new["streams"]})
@@ -179,7 +179,7 @@ def _created(
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """State the result of `_review`, see `Creation`.
+    """State the result of `_review_tables`, see `Creation`.
 
     Attributes:
         accepted: the tables that are accepted after the review.
@@ -190,7 +190,7 @@ class _Review:
     newly_accepted: tuple[str, ...] = ()
 
 
-def _review(
+def _review_tables(
     definitions: Definitions,
     present: Mapping[str, Mapping[str, str]],
     buckets: int,

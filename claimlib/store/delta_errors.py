@@ -66,9 +66,9 @@ def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
             raise storage_error from error
         if message := _constraint_message(str(error)):
             raise SchemaError(
-                f"a constraint of the table {table} refuses rows that a run writes ({message}): drop"
-                " it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. Until then no"
-                " other run can begin, because each run first finishes the interrupted one",
+                f"a constraint of the table {table} refuses rows that a run writes ({message}):"
+                " drop it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. Until then"
+                " no other run can begin, because each run first finishes a run that was decided",
                 table=table,
             ) from error
         raise
@@ -90,7 +90,7 @@ _REFUSALS_OF_STORAGE = (
     (FULL_DISK, "a disk is full", "make room"),
     (re.compile("Read-only file system"), "the storage is read-only", "make it writable"),
     (
-        # With the path, if the text names it: `Cannot open file "/store/x.parquet": Permission denied`
+        # The match includes the path, as in `Cannot open file "/s/x.parquet": Permission denied`.
         re.compile(r"(?:(?:Cannot|Unable to) open file [^\n]*?: )?Permission denied"),
         "a permission is missing",
         "change the permissions",
