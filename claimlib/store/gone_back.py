@@ -98,8 +98,8 @@ def error_of(where: str, older: Mapping[str, str]) -> SchemaError:
     return SchemaError(
         f"tables of {where} are at earlier versions than runs have used ({listed}): they were"
         " dropped and created again, or replaced by older copies, so that rows are missing."
-        " Nothing more was done. Put the original tables back; if you no longer have them, claimlib init"
-        f" {shlex.quote(where)} --accept-replaced accepts the present ones"
+        " Nothing more was done. Put the original tables back; if you no longer have them, claimlib"
+        f" init {shlex.quote(where)} --accept-replaced accepts the present ones"
         f"{proofs if PROVING & {*older} else ''}",
         table=next(iter(older)),
     )
