@@ -1,12 +1,12 @@
-"""Print everything that claimlib prints.  A test searches the source for other ways.
+"""Print everything that claimlib prints.  A test fails if another module prints by itself.
 
 Names, errors and settings come from servers, tables and users.  A key may contain bytes that set
-the title of a terminal, clear it, or turn the direction of a line.  Such characters are escaped on
-stdout and stderr, in tables, errors, logs and JSON.  Nothing else is changed.  CSV has no escapes
-for them, so there they are escaped only on a terminal.
+the title of a terminal, clear the terminal, or reverse the direction of a line.  Such characters
+are escaped on stdout and stderr, in tables, errors, logs and JSON.  Nothing else is changed.  CSV
+has no escapes for them, so in CSV they are escaped only on a terminal.
 
-Characters that the encoding of a stream lacks are always escaped, because a name must not end a
-run.
+Characters that the encoding of a stream lacks are always escaped.  Otherwise they would raise an
+error, and a name must not end a run.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 def one_line(text: str) -> str:
     r"""Return a text of another program or user as one line, with escapes for special characters.
 
-    Characters that are not printable become escapes, as `\u001b` or `\U000e0041`.  So do line
-    breaks.
+    Characters that are not printable become escapes, as `\u001b` or `\U000e0041`.  Python decides
+    which characters are printable (`str.isprintable`).  These are not:
 
-    Python decides which characters are printable.  Controls (C0, DEL, C1) and formats (Cf) are not.
-    Formats include the characters that turn the direction.  Line and paragraph separators and
-    surrogates are not printable, either.  Nor are spaces other than the ordinary one, and
-    characters that Unicode has not assigned.
+    - controls (C0, DEL, C1), which include line breaks
+    - formats (Cf), which include the characters that reverse the direction
+    - line and paragraph separators, and spaces other than the ordinary one
+    - surrogates, private characters, and characters that Unicode has not assigned
     """
     if text.isprintable():
         return text
@@ -71,7 +71,7 @@ def harmless(text: str) -> str:
 def harmless_json(text: str) -> str:
     """Return a JSON text of the same value, in which special characters are escapes.
 
-    They are the characters that `harmless` escapes.  They occur in strings only, and never behind a
+    `harmless` escapes the same characters.  In JSON, they occur in strings only, and never after a
     backslash.
     """
     if text.replace("\n", "").isprintable():
@@ -89,17 +89,17 @@ def _written_out(character: str) -> str:
 def _escaped_in_json(character: str) -> str:
     """Return the escapes of a character in JSON.
 
-    An escape has four digits.  A character beyond them is written as two surrogates.
+    An escape has four digits.  A character whose code has more digits becomes two surrogates.
     """
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _encoded_as_escapes(error: UnicodeError) -> tuple[str, int]:
-    r"""Return escapes for characters that an encoding lacks, and the position behind them.
+    r"""Return escapes for characters that an encoding lacks, and the position after them.
 
-    They are escapes of JSON, so JSON stays valid.  Python's own `\xe9` is not used, because the
-    names in tables spell a byte in this way.
+    The escapes are those of JSON, so JSON stays valid.  Python's own `\xe9` is not used, because in
+    the names in tables it stands for a byte.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -110,14 +110,14 @@ def _encoded_as_escapes(error: UnicodeError) -> tuple[str, int]:
 _ESCAPES = "claimlib.escapes"
 codecs.register_error(_ESCAPES, _encoded_as_escapes)
 
-# ------------------------------------------------------------------- where it goes
+# ------------------------------------------------------------------- streams
 
 
 def out(text: str, *, at_once: bool = False) -> None:
     """Write a result to stdout.
 
     Args:
-        at_once: True if a program that reads the result through a pipe gets it without a delay.
+        at_once: True to flush, so that the reader of a pipe gets the result without a delay.
     """
     print(harmless(text), flush=at_once)  # noqa: T201 - the one place
 
@@ -189,9 +189,9 @@ def is_terminal() -> bool:
 
 
 def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
-    """Return a console on stdout (or `file`) that writes colors and moves the cursor by itself.
+    """Return a console on stdout (or `file`), which writes colors and moves the cursor.
 
-    In the texts that it is given, it escapes the characters that would do so.
+    Texts cannot do so, because the console escapes such characters in the texts that it prints.
 
     Args:
         soft_wrap: True if the terminal breaks long lines, False if the console does.
@@ -212,7 +212,7 @@ def console(file: IO[str] | None = None, *, soft_wrap: bool = False) -> Console:
 
 @contextmanager
 def error_console() -> Iterator[Console | None]:
-    """Yield a console on stderr, or None if stderr is no terminal.
+    """Yield a console on stderr, or None if stderr is not a terminal.
 
     The console continues to write to the terminal while stderr is redirected.
     """
@@ -244,16 +244,16 @@ def guarded() -> Iterator[None]:
         try:
             yield
         finally:
-            # A closed pipe must be found here, because Python itself flushes too late for that.
+            # If a pipe is closed, the error must occur here.  Python itself would flush too late.
             for stream in streams:
                 if not getattr(stream, "closed", False):
                     stream.flush()
 
 
 def _open_stream(stream: IO[str] | None) -> IO[str]:
-    """Return the stream, or a stream without a reader if it is missing or closed.
+    """Return the stream, or a stream without a reader if the stream is None or closed.
 
-    A process may be started without the stream, which then is None.
+    The stream is None if the process was started without it.
     """
     return io.StringIO() if stream is None or getattr(stream, "closed", False) else stream
 
@@ -277,18 +277,17 @@ def _escaping(stream: IO[str]) -> Iterator[None]:
 def _py4j_logs_nothing() -> Iterator[None]:
     """Keep py4j from logging until the block ends.
 
-    py4j logs a command to the JVM that did not end, with tracebacks.  It also raises the error,
-    which is printed in one line when the process ends.  It logs by loggers of its own and by the
-    root logger.
+    If a command to the JVM does not end, py4j logs tracebacks.  It also raises the error, which is
+    printed in one line when the process ends.  py4j uses loggers of its own and the root logger.
     """
-    root, own = logging.getLogger(), logging.getLogger("py4j")
-    level = own.level
+    root, py4j = logging.getLogger(), logging.getLogger("py4j")
+    level = py4j.level
     root.addFilter(_is_not_of_py4j)
-    own.setLevel(logging.CRITICAL + 1)
+    py4j.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        own.setLevel(level)
+        py4j.setLevel(level)
         root.removeFilter(_is_not_of_py4j)
 
 
@@ -299,7 +298,8 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 def pyspark_logs_nothing() -> None:
     """Keep pyspark from logging, as JSON, errors that it also raises.
 
-    They are printed in one line when the process ends.  Call this only if pyspark is installed.
+    Such errors are printed in one line when the process ends.  Call this only if pyspark is
+    installed.
     """
     from pyspark.logger import PySparkLogger
 
@@ -324,7 +324,7 @@ class _Guarded:
     Attributes:
         rich_proxied_file: the stream to which a console writes instead, because its own escape
             sequences must not be changed.  rich looks for this name.
-        has_reader: False once the reader has closed the pipe.
+        has_reader: False once the reader of a pipe has closed it.
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -341,20 +341,19 @@ class _Guarded:
 
     def write_exact(self, text: str) -> None:
         """Write a text as it is."""
-        with self._for_its_reader():
+        with self._ignoring_closed_pipe():
             self.rich_proxied_file.write(text)
 
     def flush(self) -> None:
         """Flush the stream."""
-        with self._for_its_reader():
+        with self._ignoring_closed_pipe():
             self.rich_proxied_file.flush()
 
     @contextmanager
-    def _for_its_reader(self) -> Iterator[None]:
-        """Ignore that the reader of a pipe has closed it.
+    def _ignoring_closed_pipe(self) -> Iterator[None]:
+        """Ignore the error of a write to a pipe that its reader has closed.
 
-        The reader may have read enough of a result.  The rest of the command does not depend on
-        that.
+        The reader may have read enough of the result.  The rest of the command must still be done.
         """
         try:
             yield

@@ -1,7 +1,7 @@
 """Parse and format durations and times, which are whole milliseconds in the code.
 
-A duration always has units: `15m`, `1h30m`, `250ms`.  A time has a zone, or is a number: the
-milliseconds since 1970-01-01T00:00:00Z, as the server counts them.
+A duration always has units, as in `15m`, `1h30m` or `250ms`.  A time has a zone, or is the number
+of milliseconds since 1970-01-01T00:00:00Z, as the server counts them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from itertools import pairwise
 from claimlib.errors import DurationError, InstantError
 
 MAX_MS = 2**63 - 1
-# As ms, such numbers are times from 1970 to 1973, when there was no Redis, or after the year 9999.
+# Numbers that are probably not ms.  As ms, they would be times from 1970 to 1973, when there was no
+# Redis, or times after the year 9999.
 _LIKE_SECONDS = range(10**9, 10**11)
 _LIKE_MICROSECONDS_FROM = 253_402_300_800_000
 _LIKE_YEARS = range(1970, 2101)
@@ -26,17 +27,19 @@ _UNITS_MS = {
     "s": 1000,
     "ms": 1,
 }
-_DIGITS = r"0*([0-9]{1,19})"  # no number of more digits is below 2^63
+_DIGITS = r"0*([0-9]{1,19})"  # a number with more digits is not below 2^63
 _DURATION = re.compile("".join(rf"(?:{_DIGITS}{unit})?" for unit in _UNITS_MS))
 _NUMBER = re.compile(r"[+-]?[0-9.]+")
+# As `2026-01-31`, `20260131`, `2026-W05-6` or `2026W056`.
 _DATE = r"[0-9]{4}(?:-[0-9]{2}-[0-9]{2}|[0-9]{4}|-W[0-9]{2}-[1-7]|W[0-9]{2}[1-7])"
+# As `12`, `12:30`, `12:30:15`, `12:30:15.5`, `1230` or `123015,5`.
 _TIME = (
     r"(?:[01][0-9]|2[0-3])(?:"
     r":[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]+)?)?|[0-5][0-9](?:[0-5][0-9](?:[.,][0-9]+)?)?"
     r")?"
 )
-# `fromisoformat` accepts more texts.  They differ between versions of Python, and it ignores parts
-# of them.
+# `fromisoformat` accepts more texts than this.  Which texts it accepts depends on the version of
+# Python, and it ignores parts of some texts.
 _ISO = re.compile(rf"{_DATE}(?:[T ]{_TIME}(?:Z|[+-]{_TIME})?)?")
 _ISO_DATE = re.compile(_DATE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,9 +137,9 @@ def parse_instant_ms(text: str) -> int:
 
 
 def unit_of(low: int, high: int) -> str | None:
-    """Return the unit that times between two numbers seem to have.
+    """Return the wrong unit that times between two numbers seem to have.
 
-    Return None if it is milliseconds, as it should be.
+    Return None if they seem to be in milliseconds, as they should be.
     """
     if low in _LIKE_SECONDS and high in _LIKE_SECONDS:
         return "seconds"
@@ -144,10 +147,10 @@ def unit_of(low: int, high: int) -> str | None:
 
 
 def _checked_ms(number: int) -> int:
-    """Return a number that is a time in milliseconds.
+    """Return the number, if it is likely to be a time in milliseconds.
 
-    Raise InstantError if it looks like a time in another unit.  By such a time, either no entry or
-    every entry would be idle for long.
+    Raise InstantError if it looks like a date, or like a time in another unit.  With such a time,
+    either no entry or every entry would be idle for long.
     """
     iso = "an ISO 8601 time as 2026-01-01T00:00:00Z"
     day = _date_of_digits(number)
@@ -170,7 +173,7 @@ def _checked_ms(number: int) -> int:
 
 
 def _date_of_digits(number: int) -> date | None:
-    """Return the date that a number without signs spells (20260101), or None if it spells none."""
+    """Return the date that the digits of a number spell (20260101), or None if they spell none."""
     year, month_and_day = divmod(number, 10_000)
     if year not in _LIKE_YEARS:
         return None
@@ -195,7 +198,7 @@ def _parse_iso_ms(text: str) -> int:
             text=text,
         )
     if _ISO_DATE.fullmatch(text):
-        if instant.year < _EPOCH.year:  # its midnight would be refused too
+        if instant.year < _EPOCH.year:  # then the caller refuses a time before 1970
             return -1
         raise InstantError(
             f"{text!r} has no time of day: write {_midnight(instant.date())}", text=text

@@ -1,8 +1,9 @@
-"""Open the Spark session: the active one, or else a new local one.
+"""Return the active Spark session, or open a new one.
 
-spark-submit, Databricks and notebooks have a session.  Its settings (packages, extensions, catalog)
-were given before its JVM started, and are not changed.  In other cases, this module builds a local
-session with Delta.  Ivy downloads Delta's jars the first time (about 40 MB).
+Under spark-submit, on Databricks and in notebooks, Spark is already running.  Its settings
+(packages, extensions, catalog) were chosen before its JVM started, and this module does not change
+them.  SPARK_REMOTE may name a server to connect to.  In all other cases, this module builds a local
+session with Delta.  The first time, Ivy downloads Delta's jars (about 40 MB).
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from claimlib.session.settings_file import settings_in_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LEAST_JAVA = 17
-_JAVA_NEEDED = f"Spark needs Java {_LEAST_JAVA} or newer"
+_MIN_JAVA = 17
+_JAVA_NEEDED = f"Spark needs Java {_MIN_JAVA} or newer"
 _JAVA_HINT = "install it (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
-_SPECIFICATION = re.compile(r"java\.specification\.version = (\d+)")
+_JAVA_VERSION = re.compile(r"java\.specification\.version = (\d+)")
 _PROVIDERS = ("PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION", "SPARK_REMOTE")
 
 # conf/spark-defaults.conf has the same settings for spark-submit.  A test compares the two.
@@ -44,7 +45,8 @@ LOCAL_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Spark has a newer Hadoop client than the one that Delta names.  It is half of Ivy's download.
+    # Spark contains a newer Hadoop client than the one that Delta depends on.  Without this
+    # exclusion, Ivy would download twice as much.
     "spark.jars.excludes": (
         "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime"
     ),
@@ -52,35 +54,35 @@ LOCAL_SETTINGS = {
     # Otherwise each call of a column function tells the JVM which line of Python calls it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # By default, Spark keeps the code of 100 classes that it generates.  A sweep needs more, so it
-    # would compile all of them again at each run.  That was half the time of a small one.
+    # would compile all of them again in each run, which is slow.
     "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.session.timeZone": "UTC",
-    # VACUUM lists a table's files in 32 tasks. Spark's default of 10,000 takes minutes per table.
+    # The number of tasks in which VACUUM lists a table's files.  Spark's default, 10,000, is slow.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Faster for large sweeps than Java's own choice (docs/decisions/022).
+# This garbage collector is faster for large sweeps than Java's default (docs/decisions/022).
 COLLECTOR = "-XX:+UseParallelGC"
 
-# Spark makes a text of the stack of an exception, and of the stacks of its causes.  PySpark
-# fetches these texts, and waits for each that is longer than 8 KB.  Spark also reads the stack for
-# each job (docs/decisions/022).
+# The depth of Java's stack traces is limited, because Spark converts the stack of an exception, and
+# those of its causes, to text.  PySpark fetches these texts, and is slow for a text of more than
+# 8 KB.  Spark also reads the stack for each job (docs/decisions/022).
 SHORT_STACKS = "-XX:MaxJavaStackTraceDepth=32"
 
 # `java_options` for a JVM with little work, for which a second compiler costs more than it saves.
-# With one compiler, Java by default keeps 48 MB for compiled code.  Once they are full, Java
-# interprets the rest.
+# With one compiler, Java by default reserves only 48 MB for compiled code, and interprets the rest.
+# So these options reserve more.
 SHORT_LIVED = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn1g"
     " -Djdk.lang.Process.launchMechanism=VFORK"
 )
 
-# The file that `python -m claimlib.session.class_archive` creates.  Java ignores it if the packages
-# or the version of Java have changed since.  Java must not print that.
+# The file that `python -m claimlib.session.class_archive` creates.  If the packages or the version
+# of Java have changed since, Java ignores the file.
 CLASS_ARCHIVE = Path(sys.prefix) / "claimlib-spark.jsa"
 
 
@@ -94,9 +96,10 @@ def open_session(
     conf: Mapping[str, str] = MappingProxyType({}),
     muted: bool = True,
 ) -> SparkSession:
-    """Return the active session, or else a new local one with Delta.
+    """Return the active session, or else a new one, by default a local one with Delta.
 
-    An active session ignores all arguments.
+    If a session is active, all arguments are ignored.  If another program provides Spark
+    (`is_provided`), only `app_name` and `conf` are used.
 
     Args:
         master: Spark's master URL.
@@ -104,17 +107,18 @@ def open_session(
         shuffle_partitions: partitions after a shuffle.
         app_name: the name that Spark shows for the session.
         java_options: further options of the JVM.  Its garbage collector is `COLLECTOR`, unless
-            these options or the environment choose another one, or Spark's own files may do so.
+            these options, `conf` or the environment choose one, or Spark's own files may do so.
         conf: further settings of Spark, for example `spark.hadoop.fs.s3a.endpoint`.  They take
             precedence over all others.
-        muted: True if the log of the JVM is hidden, and the stacks in its errors are short.  The
+        muted: True to hide the log of the JVM, and to shorten the stacks in its errors.  The
             errors of a query are raised in both cases.
 
     Raises:
         MissingExtraError: pyspark or delta-spark is not installed.  Or SPARK_REMOTE is set, and a
             package that Spark Connect needs is not installed.
         SparkUnreachableError: no server answers at SPARK_REMOTE.
-        ConfigError: Java is missing or too old, or Spark does not start.
+        ConfigError: Java is missing or too old, Spark does not start, or the port in SPARK_REMOTE
+            is not valid.
     """
     try:
         from pyspark.sql import SparkSession
@@ -129,30 +133,32 @@ def open_session(
     if not starts_jvm():
         return _with_own_python(_configured(builder.appName(app_name), conf).getOrCreate())
     check_java()
-    own = {
+    settings = {
         "spark.app.name": app_name,
         "spark.driver.memory": driver_memory,
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
     }
-    short = SHORT_STACKS if muted else ""
-    by_us = (short, _with_collector(java_options, conf), archive_options())
-    options = " ".join(option for option in by_us if option)
+    stack_depth = SHORT_STACKS if muted else ""
+    jvm_options = (stack_depth, _with_collector(java_options, conf), archive_options())
+    options = " ".join(option for option in jvm_options if option)
     if options:
-        own["spark.driver.extraJavaOptions"] = options
-    if _starts_connect_server():  # SPARK_REMOTE names its master
-        own["spark.connect.grpc.binding.address"] = "127.0.0.1"  # else any machine can connect
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run python3
+        settings["spark.driver.extraJavaOptions"] = options
+    if _starts_connect_server():  # then SPARK_REMOTE contains the master
+        # By default, any machine can connect.
+        settings["spark.connect.grpc.binding.address"] = "127.0.0.1"
+        # By default, the workers of the server run the python3 on PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     else:
-        own["spark.master"] = master
-    builder = _with_delta(builder, {**LOCAL_SETTINGS, **own}, conf)
-    in_file = {} if _has_jvm() else {key: conf[key] for key in conf if _is_for_file(key)}
-    others = {key: conf[key] for key in conf if key not in in_file and key != _PACKAGES}
+        settings["spark.master"] = master
+    builder = _with_delta(builder, {**LOCAL_SETTINGS, **settings}, conf)
+    file_settings = {} if _has_jvm() else {key: conf[key] for key in conf if _is_for_file(key)}
+    others = {key: conf[key] for key in conf if key not in file_settings and key != _PACKAGES}
     builder = _configured(builder, others)
-    # Settings with which a Connect server was started cannot be set again for the session.
+    # pyspark warns that settings of a started Connect server cannot be set for the session.
     unwarned = terminal.unwarned("Failed to set ")
-    with _jvm_muted(muted=muted), unwarned, settings_in_file(in_file), _locale_of_python():
+    with _jvm_muted(muted=muted), unwarned, settings_in_file(file_settings), _locale_of_python():
         spark = builder.getOrCreate()
-    _end_without_memory()
+    _exit_when_out_of_memory()
     return _with_own_python(spark)
 
 
@@ -163,10 +169,10 @@ _DELTA_JAR = re.compile(r"delta-spark[^/,]*\.jar")
 def _with_delta(
     builder: SparkSession.Builder, settings: Mapping[str, str], conf: Mapping[str, str]
 ) -> SparkSession.Builder:
-    """Return the builder with the settings that `conf` does not replace, and with Delta's jar.
+    """Return the builder with the settings that `conf` does not replace, and with Delta's package.
 
-    The jar is added to the packages that `conf` names.  If it is one of the jars that `conf` names,
-    it is not added, because then no download is needed.
+    Delta's package is added to the packages that `conf` names (`spark.jars.packages`).  If `conf`
+    names a jar of Delta (`spark.jars`), the package is not added, because no download is needed.
     """
     try:
         from delta import configure_spark_with_delta_pip
@@ -176,8 +182,8 @@ def _with_delta(
     packages = conf.get(_PACKAGES, "")
     if _DELTA_JAR.search(conf.get("spark.jars", "")):
         return _configured(builder, {_PACKAGES: packages} if packages else {})
-    others = [package for package in packages.split(",") if package]
-    extra = [package for package in others if not package.startswith("io.delta:delta-spark")]
+    named = [package for package in packages.split(",") if package]
+    extra = [package for package in named if not package.startswith("io.delta:delta-spark")]
     return configure_spark_with_delta_pip(builder, extra_packages=extra)
 
 
@@ -190,8 +196,8 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
 def _has_jvm() -> bool:
     """Return True if this process already has a JVM.
 
-    The JVM may be that of a session that was stopped, or of another library.  Settings are then
-    sent to the JVM, and are not arguments of a command.
+    The JVM may be that of a stopped session, or of another library.  Then pyspark sends settings
+    to the running JVM, and does not pass them as arguments of a command.  So they need no file.
     """
     from pyspark import SparkContext
 
@@ -199,18 +205,23 @@ def _has_jvm() -> bool:
 
 
 def _is_for_file(key: str) -> bool:
-    """Return True if spark-submit reads a setting from a file and `_with_delta` does not set it."""
+    """Return True if a setting can be passed in a file.
+
+    spark-submit reads from a file only the settings whose names begin with `spark.`.  `_with_delta`
+    sets the packages.
+    """
     return key.startswith("spark.") and key != _PACKAGES
 
 
 @contextmanager
 def _locale_of_python() -> Iterator[None]:
-    """Start the JVM in a locale in which it encodes file names as Python does.
+    """Set a locale in which a JVM that starts in the block encodes file names as Python does.
 
-    Without it, Java encodes them as ASCII in the locale C, and Python as UTF-8 (PEP 540).
+    In the locale C, Java would encode file names as ASCII, but Python encodes them as UTF-8
+    (PEP 540).
     """
-    of_python, of_locale = sys.getfilesystemencoding(), locale.getencoding()
-    if _codec(of_python) != "utf-8" or _codec(of_locale) == "utf-8":
+    python_encoding, locale_encoding = sys.getfilesystemencoding(), locale.getencoding()
+    if _codec(python_encoding) != "utf-8" or _codec(locale_encoding) == "utf-8":
         yield
         return
     before = os.environ.get("LC_ALL")
@@ -238,33 +249,34 @@ def check_file_names(spark: SparkSession, *places: str) -> None:
     """Raise ConfigError if Java and Python encode the name of a local folder differently.
 
     Args:
-        places: the places of a store or of tables.  Names in ASCII are the same for both.
+        places: the places of a store or of tables.  Names in ASCII need no check, because Java and
+            Python encode them in the same way.
     """
     from pyspark.sql.utils import is_remote
 
     names = [place for place in places if not place.isascii() and local_folder(place) is not None]
     if not names or is_remote():
         return
-    row = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'sun.jnu.encoding')")
-    (of_java,) = row.collect()[0]
-    of_python = sys.getfilesystemencoding()
-    if of_java is not None and _codec(of_java) != _codec(of_python):
+    rows = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'sun.jnu.encoding')")
+    (java_encoding,) = rows.collect()[0]
+    python_encoding = sys.getfilesystemencoding()
+    if java_encoding is not None and _codec(java_encoding) != _codec(python_encoding):
         raise ConfigError(
-            f"{names[0]} cannot be opened: Java encodes file names as {of_java}, Python as"
-            f" {of_python}. Start Spark with the environment variable LC_ALL={_UTF8_LOCALE}",
+            f"{names[0]} cannot be opened: Java encodes file names as {java_encoding}, Python as"
+            f" {python_encoding}. Start Spark with the environment variable LC_ALL={_UTF8_LOCALE}",
             place=names[0],
         )
 
 
-def _end_without_memory() -> None:
-    """Make a JVM that claimlib started end if one of its threads lacks memory.
+def _exit_when_out_of_memory() -> None:
+    """Make the JVM that claimlib started exit if one of its threads runs out of memory.
 
-    Java by itself ends that thread only.  If it is a thread of Spark's scheduler, the command would
-    wait without end.
+    By default, Java ends only this thread.  If it is a thread of Spark's scheduler, the command
+    would wait forever.
     """
     from pyspark import SparkContext
 
-    # pyspark has no other name for it that also exists for a Connect server of claimlib.
+    # pyspark has no public name for the JVM that also exists if claimlib started a Connect server.
     jvm: Any = SparkContext._jvm  # noqa: SLF001
     handler = jvm.org.apache.spark.util.SparkUncaughtExceptionHandler(False)
     jvm.java.lang.Thread.setDefaultUncaughtExceptionHandler(handler)
@@ -289,10 +301,10 @@ def _starts_connect_server() -> bool:
 
 
 def _check_connect(remote: str) -> None:
-    """Refuse to start if a package of the extra is missing, or if no server listens.
+    """Refuse to start if a package of Spark Connect is missing, or if no server listens.
 
-    pyspark names missing packages one by one.  If no server listens, it would try for ten minutes,
-    and could not be stopped.
+    pyspark itself would name missing packages one by one.  If no server listens, pyspark would try
+    to connect for a long time, and could not be interrupted.
 
     Args:
         remote: `local[N]`, or `sc://HOST[:PORT]/…`.
@@ -316,43 +328,46 @@ def _check_connect(remote: str) -> None:
             f"the port of SPARK_REMOTE is no number from 0 to 65535 (host {server.hostname}):"
             " set it to sc://HOST:PORT"
         ) from error
-    is_by_proxy = any(name.lower() in _PROXIES for name in os.environ)
-    if server.scheme != "sc" or server.hostname is None or is_by_proxy:
+    uses_proxy = any(name.lower() in _PROXIES for name in os.environ)
+    if server.scheme != "sc" or server.hostname is None or uses_proxy:
         return
-    at = (server.hostname, port)
+    address = (server.hostname, port)
     try:
-        socket.create_connection(at, _CONNECT_TIMEOUT_S).close()
+        socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise SparkUnreachableError(
-            f"no Spark Connect server answers at {at[0]}:{at[1]} ({error.strerror or error}):"
-            " check SPARK_REMOTE and that the server runs, or try again"
+            f"no Spark Connect server answers at {address[0]}:{address[1]}"
+            f" ({error.strerror or error}): check SPARK_REMOTE and that the server runs, or try"
+            " again"
         ) from error
 
 
 _CONNECT_PORT = 15002
 _CONNECT_TIMEOUT_S = 10
-_PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}  # gRPC connects to these instead
+# If one of these variables names a proxy, gRPC connects to the proxy instead.
+_PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}
 
 
 def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
-    """Return True if a path need not be a folder of this machine.
+    """Return True if, for Spark, a path may be elsewhere than in a folder of this machine.
 
-    This is so if Spark is provided, or if a setting may choose another file system.
+    This is so if another program provides Spark, or if a setting may choose another file system.
     """
-    by_java = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
-    by_files = any(name in os.environ for name in _SPARKS_OWN)
-    return is_provided() or by_java or by_files or any(map(_MOVES_PATHS.match, conf))
+    has_java_options = any("-Dspark." in os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    has_variables = any(name in os.environ for name in _SPARKS_OWN)
+    has_conf = any(map(_MOVES_PATHS.match, conf))
+    return is_provided() or has_java_options or has_variables or has_conf
 
 
 def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
     """Return True if `open_session` is certain to start Spark on this machine.
 
-    For this Spark, a path is a folder of this machine.  So a store in it can be read before there
-    is a session.
+    Then a path is a folder of this machine for Spark, too.  So a store in this folder can be read
+    without a session.
     """
     if may_be_elsewhere(conf) or not master.startswith("local"):
         return False
-    return not _has_files() and not has_session()
+    return not _may_have_settings() and not has_session()
 
 
 def has_session() -> bool:
@@ -373,13 +388,19 @@ def has_catalog(conf: Mapping[str, str]) -> bool:
 _NAMES_CATALOG = re.compile(r"spark\.sql\.(catalog|extensions|warehouse|hive)")
 
 
-# Variables by which Spark and Hadoop find settings of their own, and by which a JVM gets some.
+# Environment variables that lead Spark and Hadoop to settings of their own.
 _SPARKS_OWN = (
-    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "PYSPARK_SUBMIT_ARGS"),
-    *("HADOOP_CONF_DIR", "YARN_CONF_DIR"),
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_CLASSPATH",
+    "PYSPARK_SUBMIT_ARGS",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
 )
+# Environment variables that contain options of a JVM.
 _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-# Settings of Hadoop, and settings that add classes, or files of settings, to the JVM.
+# Settings that may choose another file system: those of Hadoop, and those that add classes, options
+# or files of settings to the JVM.
 _MOVES_PATHS = re.compile(
     r"spark\.(hadoop|jars|archives|files|plugins|.*extra(ClassPath|JavaOptions|Listeners))\b",
     re.IGNORECASE,
@@ -387,28 +408,29 @@ _MOVES_PATHS = re.compile(
 
 
 def _with_collector(java_options: str, conf: Mapping[str, str]) -> str:
-    """Return options of a JVM that choose one garbage collector.
+    """Return the options of a JVM, so that they choose at most one garbage collector.
 
-    Java does not start with two.  The choice of the environment takes precedence over
-    `java_options`, and these over `COLLECTOR`.
+    Java does not start with two.  If the environment chooses a collector, others are removed from
+    `java_options`.  `COLLECTOR` is added unless `java_options` or `conf` choose a collector, or
+    Spark's own files may choose one.
     """
-    by_environment = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
-    chosen = _CHOOSES.findall(by_environment)
+    environment_options = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    chosen = _COLLECTOR_OPTION.findall(environment_options)
     if chosen:
-        return _CHOOSES.sub(
+        return _COLLECTOR_OPTION.sub(
             lambda match: match[0] if match[0] in chosen else "", java_options
         ).strip()
-    by_conf = str(conf.get("spark.driver.defaultJavaOptions", ""))
-    if _has_files() or any(map(_CHOOSES.search, (java_options, by_conf))):
+    default_options = str(conf.get("spark.driver.defaultJavaOptions", ""))
+    if _may_have_settings() or any(map(_COLLECTOR_OPTION.search, (java_options, default_options))):
         return java_options
     return f"{COLLECTOR} {java_options}".strip()
 
 
-_CHOOSES = re.compile(r"-XX:\+Use\w+GC\b")
+_COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC\b")
 
 
-def _has_files() -> bool:
-    """Return True if Spark may find settings in files of its own."""
+def _may_have_settings() -> bool:
+    """Return True if Spark's own files or environment variables may contain settings."""
     import pyspark
 
     has_defaults = Path(pyspark.__path__[0], "conf").exists()
@@ -416,10 +438,10 @@ def _has_files() -> bool:
 
 
 def archive_options() -> str:
-    """Return options of a JVM that reads Spark's classes from the archive.
+    """Return options with which a JVM reads Spark's classes from the archive.
 
-    Return an empty text if there is no archive.  The same holds if its path has a blank, because
-    Spark would split the options there.
+    Return an empty text if there is no archive, or if its path contains a blank.  Spark would split
+    the options at the blank.
     """
     if not CLASS_ARCHIVE.is_file() or re.search(r"\s", str(CLASS_ARCHIVE)):
         return ""
@@ -429,7 +451,7 @@ def archive_options() -> str:
 def _with_own_python(spark: SparkSession) -> SparkSession:
     """Make local workers run the Python of this process, and return the session.
 
-    The Python on PATH may lack numpy and pandas.
+    By default, workers run the Python on PATH, which may lack numpy and pandas.
     """
     from pyspark.sql.utils import is_remote
 
@@ -442,45 +464,46 @@ def _with_own_python(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def _jvm_muted(*, muted: bool) -> Iterator[None]:
-    """Write the output of a JVM that starts in the block to a temporary file.
+    """Redirect the output of a JVM that starts in the block.
 
-    The output is some 90 lines before the first result, most of them from Ivy.  If the JVM does not
-    start, the error states the cause.  If `muted` is False, the output goes to standard error,
-    because standard output is for results.
+    If `muted` is True, the output goes to a temporary file, because it is long, and most of it
+    comes from Ivy.  If the JVM does not start, the error takes its cause from this file.  If
+    `muted` is False, the output goes to standard error, because standard output is for results.
 
     Raises:
         ConfigError: the JVM does not start.
     """
     with tempfile.TemporaryFile() if muted else nullcontext() as log:
         try:
-            with _output_turned_to(2 if log is None else log.fileno()):
+            with _output_redirected_to(2 if log is None else log.fileno()):
                 yield
         except Exception as error:
-            said = ""
+            output = ""
             if log is not None:
                 log.seek(0)
-                said = log.read().decode(errors="replace")
-            raise ConfigError(f"Spark does not start: {_why_not_started(said, error)}") from error
+                output = log.read().decode(errors="replace")
+            reason = _cause_and_remedy(output, error)
+            raise ConfigError(f"Spark does not start: {reason}") from error
 
 
 @contextmanager
-def _output_turned_to(target: int) -> Iterator[None]:
+def _output_redirected_to(target: int) -> Iterator[None]:
     """Redirect standard output and standard error to a file descriptor until the block ends.
 
     Processes that this process starts write there, too.
     """
-    kept = {number: _copied(number) for number in (1, 2)}
+    copies = {number: _copied(number) for number in (1, 2)}
     try:
-        for number in kept:
+        for number in copies:
             os.dup2(target, number)
         yield
     finally:
-        for number, before in kept.items():
-            if before is None:
+        for number, copy in copies.items():
+            if copy is None:
                 os.close(number)
             else:
-                os.dup2(before, number)
-                os.close(before)
+                os.dup2(copy, number)
+                os.close(copy)
 
 
 def _copied(number: int) -> int | None:
@@ -491,23 +514,27 @@ def _copied(number: int) -> int | None:
         return None
 
 
-def _why_not_started(said: str, error: Exception) -> str:
-    """Return the cause and the remedy in one line, without the names of Java's classes."""
-    lacking = _UNRESOLVED.search(said)
-    if lacking:
-        package = re.sub("[#;]", ":", lacking[1])
+def _cause_and_remedy(output: str, error: Exception) -> str:
+    """Return in one line why the JVM did not start, without names of Java's classes, and a remedy.
+
+    Args:
+        output: the output of the JVM.  Empty if it is not known.
+    """
+    unresolved = _UNRESOLVED.search(output)
+    if unresolved:
+        package = re.sub("[#;]", ":", unresolved[1])
         return (
             f"the package {package} cannot be downloaded: check its name (spark.jars.packages) and"
             " the connection to Maven Central, or give Spark the jars that it needs (spark.jars)"
         )
-    if _PORT_IN_USE.search(f"{said}{error}"):
+    if _PORT_IN_USE.search(f"{output}{error}"):
         return (
             f"port {_CONNECT_PORT} is in use on this machine, by another Connect server: wait until"
             " it has ended, or use it (SPARK_REMOTE=sc://localhost)"
         )
-    lines = [line.strip() for line in (*str(error).splitlines(), *said.splitlines())]
-    named = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
-    cause = next(named, None) or next(filter(None, reversed(lines)), type(error).__name__)
+    lines = [line.strip() for line in (*str(error).splitlines(), *output.splitlines())]
+    causes = (match[match.lastindex or 0] for line in lines if (match := _JVM_ERROR.match(line)))
+    cause = next(causes, None) or next(filter(None, reversed(lines)), type(error).__name__)
     cause = without_classes(cause).rstrip(".")
     return (
         f"{cause}; check its settings (--spark-conf, or [spark] of the configuration file)."
@@ -517,7 +544,8 @@ def _why_not_started(said: str, error: Exception) -> str:
 
 _PORT_IN_USE = re.compile(r"Failed to bind .*SparkConnectService")
 _UNRESOLVED = re.compile(r"unresolved dependency: (\S+?): ")
-# The lines of a JVM that ends at once, and of Java's errors, that name the cause.
+# The lines that name the cause: of a JVM that ends at once (`Invalid maximum heap size: -Xmx0x`),
+# and of Java's errors (`Caused by: java.net.BindException: Address already in use`).
 _JVM_ERROR = re.compile(
     r"((?:Invalid|Unrecognized|Error occurred) .+)"
     r"|(?:: |Caused by: |Exception in thread \"[^\"]*\" )([\w.$]+(?:Exception|Error): .+)"
@@ -525,25 +553,25 @@ _JVM_ERROR = re.compile(
 
 
 def check_java() -> str:
-    """Return the version of Java.
+    """Return the version of Java that Spark will use.
 
-    Spark's own message does not state that Java is too old, so this is checked here.
+    This is checked here, because Spark's own message does not state that Java is too old.
 
     Raises:
-        ConfigError: Java is missing or too old.  The message states which version was found, if
-            any, and what to install.
+        ConfigError: Java is missing or too old.  The message states the version that was found, if
+            any, and the package to install.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - may not exist
-    where = f"JAVA_HOME={home}" if home else "PATH"
+    source = f"JAVA_HOME={home}" if home else "PATH"
     if shutil.which(java) is None:
-        raise ConfigError(f"{_JAVA_NEEDED}, but {where} has none: {_JAVA_HINT}", java=None)
+        raise ConfigError(f"{_JAVA_NEEDED}, but {source} has none: {_JAVA_HINT}", java=None)
     command = [java, "-XshowSettings:properties", "-version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    match = _SPECIFICATION.search(said)
-    if match is None or int(match[1]) < _LEAST_JAVA:
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    match = _JAVA_VERSION.search(output)
+    if match is None or int(match[1]) < _MIN_JAVA:
         version = match[1] if match else "an unknown version"
         raise ConfigError(
-            f"{_JAVA_NEEDED}, but that of {where} is {version}: {_JAVA_HINT}", java=version
+            f"{_JAVA_NEEDED}, but that of {source} is {version}: {_JAVA_HINT}", java=version
         )
     return match[1]

@@ -1,7 +1,7 @@
 """Pass settings to a JVM that is about to start, by a file that only this user can read.
 
-pyspark passes the settings of a session to the JVM as arguments.  Every user of the machine can
-read them as long as the JVM runs, and settings may be secrets.
+By default, pyspark passes the settings of a session to the JVM as arguments.  Every user of the
+machine can read these arguments while the JVM runs, and settings may be secrets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-# The value that pyspark uses by default.
-_SHELL = "pyspark-shell"
+_ARGUMENTS_VARIABLE = "PYSPARK_SUBMIT_ARGS"
+_DEFAULT_ARGUMENTS = "pyspark-shell"
 _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {
     char: f"\\{char}" for char in " :=#!"
 }
@@ -28,35 +27,36 @@ _ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | 
 def settings_in_file(conf: Mapping[str, str]) -> Iterator[None]:
     """Let a JVM that this process starts in the block read these settings from a file.
 
-    They take precedence over those of the user's own PYSPARK_SUBMIT_ARGS and of Spark's files.
-    Settings that a session is built with take precedence over them.
+    The file takes precedence over the user's PYSPARK_SUBMIT_ARGS and over Spark's own files.
+    Settings of the session's builder take precedence over the file.
     """
-    before = os.environ.get(_ARGUMENTS)
-    theirs = _Arguments.of(shlex.split(_SHELL if before is None else before), conf)
+    before = os.environ.get(_ARGUMENTS_VARIABLE)
+    words = shlex.split(_DEFAULT_ARGUMENTS if before is None else before)
+    user = _UserArguments.of(words, conf)
     with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as file:  # mode 0600
-        file.writelines(f"{line}\n" for line in theirs.lines)
+        file.writelines(f"{line}\n" for line in user.lines)
         file.writelines(f"{escaped(key)} {escaped(str(value))}\n" for key, value in conf.items())
         file.flush()
-        ours = ("--properties-file", file.name, *theirs.defaults)
-        os.environ[_ARGUMENTS] = shlex.join((*ours, *theirs.words))
+        added = ("--properties-file", file.name, *user.defaults)
+        os.environ[_ARGUMENTS_VARIABLE] = shlex.join((*added, *user.words))
         try:
             yield
         finally:
-            del os.environ[_ARGUMENTS]
+            del os.environ[_ARGUMENTS_VARIABLE]
             if before is not None:
-                os.environ[_ARGUMENTS] = before
+                os.environ[_ARGUMENTS_VARIABLE] = before
 
 
 def is_set_by_user(*keys: str) -> bool:
     """Return True if Spark's own files or PYSPARK_SUBMIT_ARGS set one of these keys.
 
-    A file hive-site.xml is not read, but counts, because it may set any key.
+    If there is a file hive-site.xml, return True without reading it, because it may set any key.
     """
     import pyspark
 
     home = os.environ.get("SPARK_HOME", pyspark.__path__[0])
     folder = Path(os.environ.get("SPARK_CONF_DIR", Path(home, "conf")))
-    words = shlex.split(os.environ.get(_ARGUMENTS, "").replace("=", " "))
+    words = shlex.split(os.environ.get(_ARGUMENTS_VARIABLE, "").replace("=", " "))
     named = {Path(name) for word, name in pairwise(words) if word == "--properties-file"}
     files = filter(Path.is_file, (folder / "spark-defaults.conf", *named))
     text = "\n".join((*words, *(file.read_text("utf-8", "replace") for file in files)))
@@ -65,15 +65,16 @@ def is_set_by_user(*keys: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arguments:
+class _UserArguments:
     """Hold the user's arguments of spark-submit, without those that claimlib's file replaces.
 
     Attributes:
-        words: the arguments, without a file of settings, and without settings that claimlib's file
-            replaces.
-        lines: the lines of the user's file.  If two set one key, spark-submit reads the last.
-        defaults: the option to read Spark's own file as well.  spark-submit does so by itself if no
-            file is given.
+        words: the arguments, without `--properties-file` and without the settings that claimlib's
+            file replaces.
+        lines: the lines of the user's properties file, to be copied into claimlib's file.  If two
+            lines set one key, spark-submit uses the last one.
+        defaults: the option to read Spark's own file (`spark-defaults.conf`), too.  Without a
+            properties file, spark-submit reads it by itself.  Empty if the user named a file.
     """
 
     words: tuple[str, ...]
@@ -81,8 +82,8 @@ class _Arguments:
     defaults: tuple[str, ...] = ("--load-spark-defaults",)
 
     @classmethod
-    def of(cls, words: Sequence[str], conf: Mapping[str, str]) -> _Arguments:
-        """Return the arguments that remain beside these settings."""
+    def of(cls, words: Sequence[str], conf: Mapping[str, str]) -> _UserArguments:
+        """Return the user's arguments, without the settings that `conf` replaces."""
         kept: list[str] = []
         file, rest = None, iter(words)
         for word in rest:
@@ -102,5 +103,5 @@ class _Arguments:
 
 
 def escaped(text: str) -> str:
-    """Return a key or a value as `java.util.Properties` reads it."""
+    """Return a key or a value with the escapes of `java.util.Properties`."""
     return "".join(_ESCAPED.get(char, char) for char in text)

@@ -20,8 +20,8 @@ from claimlib.errors import (
 from claimlib.schema import TABLES, Table
 from claimlib.store.location import Location
 
+# As in `redis://user:secret@host:6379/0` or `user:secret@host`.
 _CREDENTIALS = re.compile(r":(//)?[^/]*@")
-
 
 _TOO_MANY_BUCKETS = 10**9  # `buckets_of` takes nine digits
 _ENTRIES_LOST = "; sweeps then refuse its groups until the next snapshot or import"
@@ -78,24 +78,24 @@ def check_properties(
 
 
 def no_store(where: str, location: Location) -> StoreNotFoundError:
-    """Return the error of a place that has no table of a store."""
+    """Return the error for a place without any table of a store."""
     return StoreNotFoundError(
-        f"no store at {location.where}{_read_as(location)}: create it with:"
+        f"no store at {location.where}{_catalog_hint(location)}: create it with:"
         f" claimlib init {shlex.quote(where)}",
         where=where,
     )
 
 
-def _read_as(location: Location) -> str:
+def _catalog_hint(location: Location) -> str:
     return " (a catalog's schema; a folder is written ./name)" if location.is_namespace else ""
 
 
 def other_entries(where: str) -> SchemaError:
-    """Return the error of a table `entries` that is not the table of the proofs."""
+    """Return the error for a table `entries` that is not the one that the proofs are about."""
     return SchemaError(
         f"the table entries of {where} is not the one whose entries are proven to be complete: it"
-        " was dropped and created again, and a sweep would take all that it lacks for deleted. Put"
-        " the original table back; if you no longer have it, claimlib init"
+        " was dropped and created again, and a sweep would treat entries that it lacks as deleted."
+        " Put the original table back; if you no longer have it, claimlib init"
         f" {shlex.quote(where)} --accept-replaced accepts this one, whose entries then do not count"
         f" as complete{_ENTRIES_LOST}",
         table="entries",
@@ -103,14 +103,14 @@ def other_entries(where: str) -> SchemaError:
 
 
 def check_columns(structs: Sequence[StructType], tables: Collection[str] = tuple(TABLES)) -> None:
-    """Refuse a store whose tables lack a column, or have one of another type or nullability.
+    """Refuse a store in which a column is missing, has another type, or allows unexpected nulls.
 
     Args:
-        structs: the columns of the tables, in their order.
+        structs: the columns of each table, in the order of `tables`.
         tables: the names of the tables.
 
     Raises:
-        SchemaError: a column is not as it must be.
+        SchemaError: there is such a column.  The message names the table and the column.
     """
     for name, struct in zip(tables, structs, strict=True):
         _check_columns(TABLES[name], struct)
@@ -125,16 +125,17 @@ def check_same(
 ) -> None:
     """Raise StoreExistsError if a store was created with other options.
 
-    An option that is None agrees with every store.
+    An option that is None is not compared.
 
     Args:
-        filled_from: returns the source of the rows for the message, or None if there is none.
+        filled_from: returns the source of the store's rows, for the message.  It returns None if no
+            source has filled the store.
     """
-    numbers = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
-    others = set() if buckets is None else numbers - {str(buckets)}
+    bucket_counts = {properties[schema.BUCKETS_PROPERTY] for properties in present.values()}
+    others = set() if buckets is None else bucket_counts - {str(buckets)}
     declared = schema.declared_source(present.get("streams", {}))
     if others or (source is not None and "streams" in present and declared != source):
-        existing = ", ".join(sorted(numbers))
+        existing = ", ".join(sorted(bucket_counts))
         if declared is not None:
             origin = f" and source {declared}"
         else:
@@ -153,7 +154,7 @@ def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | No
     """Return the number of buckets of the tables that exist, or None if none exists.
 
     Raises:
-        SchemaError: the tables have different numbers, or a property is no number.
+        SchemaError: the tables have different numbers, or a property is not a valid number.
     """
     for name, properties in present.items():
         if not re.fullmatch("[1-9][0-9]{0,8}", properties[schema.BUCKETS_PROPERTY]):
@@ -167,17 +168,17 @@ def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | No
         name: properties[schema.BUCKETS_PROPERTY] for name, properties in present.items()
     }
     if len(set(buckets_by_table.values())) > 1:
-        said = ", ".join(f"{name} {buckets}" for name, buckets in sorted(buckets_by_table.items()))
+        listed = ", ".join(f"{name} {count}" for name, count in sorted(buckets_by_table.items()))
         raise SchemaError(
-            f"the tables of {where} are divided into different numbers of buckets ({said}): drop an"
-            " empty table, and recreate it with claimlib init",
+            f"the tables of {where} are divided into different numbers of buckets ({listed}): drop"
+            " an empty table, and recreate it with claimlib init",
             where=where,
         )
     return next(map(int, buckets_by_table.values()), None)
 
 
 def append_only(where: str, table: str) -> SchemaError:
-    """Return the error of an append-only table that a command must change."""
+    """Return the error for a command that must change rows of an append-only table."""
     return SchemaError(
         f"table {table} of {where} is append-only, and this command changes its rows: set its"
         f" property {schema.APPEND_ONLY_PROPERTY} to false",
@@ -212,10 +213,10 @@ def _check_version(where: str, table: str, properties: Mapping[str, str]) -> Non
 def check_known_version(
     where: str, table: str, properties: Mapping[str, str], known: Collection[str]
 ) -> None:
-    """Refuse a table whose schema version is not one of `known`.
+    """Refuse a table whose schema version is not one of `known`, or that lacks a property.
 
     Raises:
-        SchemaVersionError: the message names the table and its version.
+        SchemaVersionError: the table is refused.  The message names the table and its version.
     """
     version = properties.get(schema.SCHEMA_VERSION_PROPERTY)
     needed = (schema.BUCKETS_PROPERTY, schema.TABLE_ID_PROPERTY)

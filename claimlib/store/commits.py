@@ -30,7 +30,8 @@ _Action = Mapping[str, Mapping[str, Any]]
 def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> None:
     """Create a table unless it exists.
 
-    The folder is renamed after its first commit is written, so the table is never incomplete.
+    The first commit is written to a new folder, which is then renamed.  So the table is never
+    incomplete.
 
     Args:
         folder: the folder of the store.
@@ -40,15 +41,16 @@ def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> N
         StorageError: the folder of the table has other files, or cannot be written.
     """
     target, new = folder / table.name, folder / f".{table.name}-{uuid.uuid4().hex}"
-    with _refusals_mapped(folder), errors_mapped(table.name, 0):
+    with _os_errors_mapped(folder), errors_mapped(table.name, 0):
         log = new / "_delta_log"
         log.mkdir(parents=True)
         try:
-            _write(log / _name(0), _first_commit(table, properties))
+            _write(log / _file_name(0), _first_commit(table, properties))
             # This fails if the target exists and has files.
             new.rename(target)
         except OSError:
-            if not (target / "_delta_log" / _name(0)).exists():
+            # If it exists, another process has created the table meanwhile.
+            if not (target / "_delta_log" / _file_name(0)).exists():
                 raise
         finally:
             shutil.rmtree(new, ignore_errors=True)
@@ -57,10 +59,11 @@ def create_table(folder: Path, table: Table, properties: Mapping[str, str]) -> N
 def change_table(
     folder: Path, table: LocalTable, columns: Sequence[Column], properties: Mapping[str, str]
 ) -> None:
-    """Add columns and set properties of a table in one commit after its newest version.
+    """Add columns to a table and set properties, in one commit.
 
     Args:
         folder: the folder of the table.
+        table: the table at its newest version.  The commit is the next version.
         columns: new columns, which may hold null and are not generated.
 
     Raises:
@@ -78,18 +81,19 @@ def change_table(
     actions = [_commit_info("CHANGE DEFINITION", properties), {"metaData": changed}]
     log = folder / "_delta_log"
     # Delta and delta-rs ignore files whose names are not versions.
-    new = log / f".{uuid.uuid4().hex}.tmp"
-    with _refusals_mapped(folder), errors_mapped(folder.name, table.version + 1):
+    temporary = log / f".{uuid.uuid4().hex}.tmp"
+    with _os_errors_mapped(folder), errors_mapped(folder.name, table.version + 1):
         try:
-            _write(new, actions)
-            os.link(new, log / _name(table.version + 1))
+            _write(temporary, actions)
+            # Unlike a rename, a link fails if the version exists.
+            os.link(temporary, log / _file_name(table.version + 1))
         except FileExistsError as error:
             raise conflict(folder.name) from error
         finally:
-            new.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def _name(version: int) -> str:
+def _file_name(version: int) -> str:
     return f"{version:020d}.json"
 
 
@@ -102,7 +106,7 @@ def _json(value: object) -> str:
 
 
 @contextmanager
-def _refusals_mapped(folder: Path) -> Iterator[None]:
+def _os_errors_mapped(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -166,10 +170,15 @@ def _protocol(table: Table) -> dict[str, Any]:
     ]
     if not writers:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
-    named = {"writerFeatures": [*writers, "invariants", "appendOnly"]}
+    writer_features = {"writerFeatures": [*writers, "invariants", "appendOnly"]}
     if not readers:
-        return {"minReaderVersion": 1, "minWriterVersion": 7, **named}
-    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, **named}
+        return {"minReaderVersion": 1, "minWriterVersion": 7, **writer_features}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": readers,
+        **writer_features,
+    }
 
 
 _READER_FEATURES = {"delta.enableDeletionVectors": "deletionVectors"}
@@ -177,7 +186,7 @@ _WRITER_FEATURES = {"delta.enableChangeDataFeed": "changeDataFeed"}
 
 
 def _fields(columns: Sequence[Column], buckets: int) -> list[dict[str, Any]]:
-    """Return the fields of columns in the form that the log has."""
+    """Return columns as the log stores the fields of a schema."""
     from deltalake import Field, Schema
 
     fields = [
@@ -189,8 +198,8 @@ def _fields(columns: Sequence[Column], buckets: int) -> list[dict[str, Any]]:
         )
         for column in columns
     ]
-    stated: list[dict[str, Any]] = json.loads(Schema(fields).to_json())["fields"]
-    return stated
+    as_json: list[dict[str, Any]] = json.loads(Schema(fields).to_json())["fields"]
+    return as_json
 
 
 def _generation(column: Column, buckets: int) -> dict[str, str]:

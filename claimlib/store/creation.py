@@ -34,12 +34,13 @@ class Creation:
 
     Attributes:
         store: the store.
-        was_there: True if all of its tables existed before.
+        was_there: True if all tables of the store existed before.
         has_lost_proofs: True if the completeness ranges were invalidated, because the table
-            `entries` or `streams` was replaced.
+            `entries` or `streams` was lost or replaced.
         newly_accepted: the tables that were lost, or replaced by an earlier version, and are
             accepted now.
-        created: the tables that were created in a store whose other tables already existed.
+        created: the tables that were created in a store whose other tables already existed.  Empty
+            if the whole store is new.
     """
 
     store: Store
@@ -50,7 +51,7 @@ class Creation:
 
 
 def init_sql(where: str, *, buckets: int, source: str | None = None) -> list[str]:
-    """Return the statements that create a store, for a user who may not have claimlib create it.
+    """Return the statements that create a store, for users who run such statements themselves.
 
     Args:
         where: a folder or `catalog.schema`.
@@ -78,13 +79,15 @@ def create(
 ) -> Creation:
     """Create the tables of a store that do not exist, and open it.
 
-    A repeat changes nothing.  It completes a store whose creation was interrupted, or that has lost
-    a table.  The completeness ranges are invalidated if `entries` was lost or replaced, or if an
-    older `streams` is accepted.  Then sweeps refuse the groups until the next snapshot or import.
+    If the store is complete, nothing is changed.  If its creation was interrupted, or if it has
+    lost a table, the missing tables are created.  The completeness ranges are invalidated if
+    `entries` was lost or replaced, or if an older `streams` is accepted.  Then sweeps refuse the
+    groups until the next snapshot or import.
 
     Args:
         buckets: the number of partitions of entries, pending and journal, which cannot be changed
-            later.  None means the number of the tables that exist, or `schema.DEFAULT_BUCKETS`.
+            later.  None means the number that existing tables have.  If there are none, it means
+            `schema.DEFAULT_BUCKETS`.
         source: the source that the store mirrors.  None if a snapshot will name it.
         accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.  If
             False, replaced tables are refused.
@@ -92,14 +95,15 @@ def create(
 
     Raises:
         StoreNotFoundError, UnsafeLocationError, StorageError: see `Definitions`.
-        StoreExistsError: there is a store with other buckets or another source.  It is not changed.
-        SchemaVersionError: there is a store of another version.  It is not changed.
-        SchemaError: tables were replaced, and are not to be accepted.  Or the tables have different
-            numbers of buckets.  Or completeness ranges must be invalidated, and `streams` is
-            append-only.
+        StoreExistsError: the store exists, with other buckets or another source.  It is not
+            changed.
+        SchemaVersionError: the store exists, with another schema version.  It is not changed.
+        SchemaError: tables were replaced, but `accept_replaced` is False.  Or existing tables have
+            other columns, or different numbers of buckets.  Or completeness ranges must be
+            invalidated, but `streams` is append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
-        RequestError: a store cannot have so many buckets.  Or the name of the source is empty, or
-            contains credentials.
+        RequestError: a store cannot have this number of buckets.  Or the name of the source is
+            empty, or contains credentials.
     """
     check_options(buckets, source)
     definitions.check()
@@ -112,17 +116,17 @@ def repair_lock(
 ) -> WriteLock:
     """Return the lock to hold while a command changes the tables of a store.
 
-    Nothing is locked if there is no store yet.
+    The lock does nothing if there is no store yet.
 
     Args:
-        folder: the store's folder.  None if the store is elsewhere.
+        folder: the store's folder.  None if the store is elsewhere.  Such a store is not locked.
         is_repair: False if only missing tables are created.  Then a complete store is not locked.
         wait_ms: see `WriteLock`.
     """
     logs = [] if folder is None else [folder / name / "_delta_log" for name in TABLES]
-    exist = [log.is_dir() for log in logs]
-    changes = any(exist) and (is_repair or not all(exist))
-    return WriteLock(folder if changes else None, wait_ms)
+    log_exists = [log.is_dir() for log in logs]
+    is_locked = any(log_exists) and (is_repair or not all(log_exists))
+    return WriteLock(folder if is_locked else None, wait_ms)
 
 
 def _created(
@@ -140,29 +144,31 @@ def _created(
         return source_of(definitions.handle(present)) if len(present) == len(TABLES) else None
 
     check_same(where, present, buckets, source, filled_from)
-    requested, buckets = buckets, buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
+    requested_buckets = buckets
+    buckets = buckets or buckets_of(where, present) or schema.DEFAULT_BUCKETS
     review = _Review(Accepted())
     if present:
         check_columns(definitions.structs(present), tables=present)
-        # This precedes the creation, so that a process that is killed in between leaves no proofs.
-        review = _look_back(definitions, present, buckets, accept_replaced=accept_replaced)
+        # Proofs are invalidated before tables are created.  So a process that is killed in between
+        # leaves no wrong proofs.
+        review = _review_tables(definitions, present, buckets, accept_replaced=accept_replaced)
     new = schema.properties_of_new(buckets, source, review.accepted.properties())
     if "streams" not in present:
         definitions.create({"streams": new["streams"]})
-        # Another process may have created it first.  Then its options count.
-        of_streams = definitions.properties(["streams"])
-        check_same(where, of_streams, requested, source, filled_from)
-        entries_id = of_streams["streams"][schema.ENTRIES_ID_PROPERTY]
-        buckets = buckets_of(where, of_streams) or buckets
+        # If another process has created `streams` first, the options of that process apply.
+        created = definitions.properties(["streams"])
+        check_same(where, created, requested_buckets, source, filled_from)
+        entries_id = created["streams"][schema.ENTRIES_ID_PROPERTY]
+        buckets = buckets_of(where, created) or buckets
         new = schema.properties_of_new(buckets, entries_id=entries_id)
     missing = {name: new[name] for name in TABLES if name not in {*present, "streams"}}
     if missing:
         definitions.create(missing)
-    lost_since = bind_proofs(definitions)
+    has_lost_proofs_since = bind_proofs(definitions)
     return Creation(
         checked(definitions),
         was_there=len(present) == len(TABLES),
-        has_lost_proofs=review.has_lost_proofs or lost_since,
+        has_lost_proofs=review.has_lost_proofs or has_lost_proofs_since,
         newly_accepted=review.newly_accepted,
         created=tuple(name for name in TABLES if name not in present) if present else (),
     )
@@ -173,14 +179,18 @@ def _created(
 
 @dataclass(frozen=True, slots=True)
 class _Review:
-    """State the result of `_look_back`, see `Creation`."""
+    """State the result of `_review_tables`, see `Creation`.
+
+    Attributes:
+        accepted: the tables that are accepted after the review.
+    """
 
     accepted: Accepted
     has_lost_proofs: bool = False
     newly_accepted: tuple[str, ...] = ()
 
 
-def _look_back(
+def _review_tables(
     definitions: Definitions,
     present: Mapping[str, Mapping[str, str]],
     buckets: int,
@@ -189,32 +199,35 @@ def _look_back(
 ) -> _Review:
     """Refuse replaced tables, or accept them as they are.
 
-    Lost tables are accepted as they will be created.  If `entries` or `streams` was replaced or
-    lost, the proofs are invalidated.
+    A lost table is accepted at the version that it will have when it is created.  If `entries` or
+    `streams` was replaced or lost, the proofs are invalidated.
 
     Args:
         present: the properties of the tables that exist.  The other tables were lost.
         accept_replaced: see `create`.
 
     Raises:
-        SchemaError: tables were replaced, and are not accepted.  The message names them, and
-            nothing was changed.  Or the proofs must be invalidated, and `streams` is append-only.
+        SchemaError: tables were replaced, but `accept_replaced` is False.  The message names the
+            tables, and nothing was changed.  Or the proofs must be invalidated, but `streams` is
+            append-only.
         CommitConflictError: another writer changed `streams` meanwhile.
     """
-    of_streams = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
-    store = definitions.handle({"streams": of_streams, **present})
-    runs = _seen(store, present)
+    # A store needs these properties, even if `streams` was lost.
+    if_lost = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
+    store = definitions.handle({"streams": if_lost, **present})
+    runs = _versions_seen(store, present)
     older = gone_back(_versions(store, present), runs, store.accepted)
-    are_of_others = not schema.has_entries_of_its_proofs(present)
+    has_other_entries = not schema.has_entries_of_its_proofs(present)
     if not accept_replaced:
-        _refuse_replaced(store, present, older, are_of_others=are_of_others)
-    has_lost_proofs = are_of_others or not PROVING.isdisjoint(older)
+        _refuse_replaced(store, present, older, has_other_entries=has_other_entries)
+    has_lost_proofs = has_other_entries or not PROVING.isdisjoint(older)
     if has_lost_proofs and "streams" in present:
         invalidate_proofs(store, present["streams"])
     review = _Review(store.accepted, has_lost_proofs)
     if not older:
         return review
-    # All tables, because a run that was begun before may have pinned an earlier version.
+    # The versions of all tables are stored, because a run that began earlier may have pinned an
+    # earlier version of any table.
     accepted = Accepted(max(run.run_seq for run in runs), _versions(store, present))
     if "streams" in present:
         definitions.change("streams", accepted.properties())
@@ -222,24 +235,25 @@ def _look_back(
 
 
 def _versions(store: Store, present: Collection[str]) -> dict[str, int]:
-    """Return the versions of the tables.  A lost table will be created with version 0."""
+    """Return the versions of all tables.  A lost table has 0, the version of its creation."""
     return {**dict.fromkeys(TABLES, 0), **store.pin(present).versions}
 
 
 def _refuse_replaced(
-    store: Store, present: Collection[str], older: Mapping[str, str], *, are_of_others: bool
+    store: Store, present: Collection[str], older: Mapping[str, str], *, has_other_entries: bool
 ) -> None:
-    replaced = {table: what for table, what in older.items() if table in present}
+    replaced = {table: versions for table, versions in older.items() if table in present}
     if replaced:
         raise error_of(store.where, replaced)
-    # Two `init` may have run at once.  Without proofs no entry counts as deleted.
-    if not ("entries" in present and are_of_others):
+    # Two processes may have created tables at once.  So another `entries` is refused only if a
+    # stream has a proof, because without proofs no entry counts as deleted.
+    if not ("entries" in present and has_other_entries):
         return
     if not store.relation("streams").where("complete_from_ms IS NOT NULL").is_empty():
         raise other_entries(store.where)
 
 
-def _seen(store: Store, present: Collection[str]) -> list[Seen]:
+def _versions_seen(store: Store, present: Collection[str]) -> list[Seen]:
     """Return the versions that the newest finished run and all unfinished runs have seen."""
     newest, _ = newest_run(store) if "runs" in present else (None, False)
     finished = 0 if newest is None else newest.run_seq
@@ -251,11 +265,13 @@ def _seen(store: Store, present: Collection[str]) -> list[Seen]:
 
 
 def bind_proofs(definitions: Definitions) -> bool:
-    """Set the property of `streams` that names the table `entries` of its proofs.
+    """Set the property of `streams` that names the `entries` that its proofs are about.
 
-    The property is missing or wrong if one of the two tables is new, or the store is older than the
-    property.  Return True if the proofs were invalidated first, because another process has created
-    `entries` again meanwhile.
+    The property is missing or wrong if one of the two tables is new, or if the store is older than
+    the property.
+
+    Returns: True if the proofs were invalidated first, because another process has created
+        `entries` again meanwhile.
 
     Raises:
         SchemaError, CommitConflictError: see `invalidate_proofs`.
@@ -265,24 +281,25 @@ def bind_proofs(definitions: Definitions) -> bool:
     of_streams = present.get("streams", {})
     if entries_id is None or of_streams.get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
-    are_of_others = not schema.has_entries_of_its_proofs(present)
-    if are_of_others:
+    has_other_entries = not schema.has_entries_of_its_proofs(present)
+    if has_other_entries:
         invalidate_proofs(definitions.handle(present), of_streams)
     definitions.change("streams", {schema.ENTRIES_ID_PROPERTY: entries_id})
-    return are_of_others
+    return has_other_entries
 
 
 def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
     """Invalidate the completeness ranges of all streams.
 
-    The ranges are about other tables.  With a new `entries`, all entries would count as deleted.
+    The ranges describe tables that no longer exist.  With a new `entries`, all entries would count
+    as deleted.
 
     Args:
         of_streams: the properties of `streams`.
 
     Raises:
         SchemaError: `streams` is append-only.
-        CommitConflictError: another writer changed it meanwhile.
+        CommitConflictError: another writer changed `streams` meanwhile.
     """
     if schema.is_append_only(of_streams):
         raise append_only(store.where, "streams")

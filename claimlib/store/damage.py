@@ -21,8 +21,8 @@ _LAST_CHECKPOINT = "_last_checkpoint"
 def check_commits(table: Path, version: int) -> None:
     """Raise DamagedTableError if a commit since the last checkpoint is empty.
 
-    delta-rs and Spark take an empty file for a commit that changes nothing.  But each commit has an
-    action, so a crash of the machine has left this file.
+    delta-rs and Spark read an empty file as a commit that changes nothing.  But every commit has an
+    action, so an empty file was left by a crash of the machine.
 
     Args:
         table: the folder of a table whose log delta-rs can read.
@@ -42,7 +42,8 @@ def check_log(table: Path) -> None:
     """
     try:
         _check_log(table)
-    except FileNotFoundError:  # `maintain` has deleted old files of the log since they were listed
+    except FileNotFoundError:
+        # `maintain` has deleted old files of the log since they were listed, so list them again.
         _check_log(table)
 
 
@@ -59,9 +60,10 @@ def _check_log(table: Path) -> None:
     for version, file in sorted(needed.items()):
         if not file.stat().st_size:
             raise _damaged(table, version, f"{file} is empty", RESTORE)
-    for version, what, remedy in _damages(log, needed, checkpoints, first):
-        has_all = commits.keys() >= {*range(max(commits, default=0) + 1)}
-        raise _damaged(table, version, what, remedy if has_all and remedy else RESTORE)
+    # Only the first damage is reported.
+    for version, cause, remedy in _damages(log, needed, checkpoints, first):
+        has_all_commits = commits.keys() >= {*range(max(commits, default=0) + 1)}
+        raise _damaged(table, version, cause, remedy if has_all_commits and remedy else RESTORE)
 
 
 def _damages(
@@ -69,9 +71,9 @@ def _damages(
 ) -> Iterator[tuple[int, str, str | None]]:
     """Yield the damages of a log, each with its version, its cause and a remedy.
 
-    The remedy needs all commits.  It is None if there is none.
+    The remedy works only if the log has all commits.  None means that there is no remedy.
     """
-    if checkpoints and not _is_parquet(checkpoints[first - 1]):
+    if checkpoints and not _is_intact_checkpoint(checkpoints[first - 1]):
         file = checkpoints[first - 1]
         yield first - 1, f"{file} is damaged", f"delete it and {log / _LAST_CHECKPOINT}"
     for version in range(first, max(needed, default=first - 1) + 1):
@@ -80,8 +82,8 @@ def _damages(
         elif not _is_json(needed[version]):
             yield version, f"{needed[version]} is damaged", None
     if (log / _LAST_CHECKPOINT).exists() and not checkpoints:
-        what = f"the checkpoint that {log / _LAST_CHECKPOINT} names is missing"
-        yield max(needed, default=0), what, "delete that file"
+        cause = f"the checkpoint that {log / _LAST_CHECKPOINT} names is missing"
+        yield max(needed, default=0), cause, "delete that file"
 
 
 def _is_json(file: Path) -> bool:
@@ -93,16 +95,16 @@ def _is_json(file: Path) -> bool:
     return True
 
 
-def _is_parquet(file: Path) -> bool:
+def _is_intact_checkpoint(file: Path) -> bool:
     try:
         pq.read_metadata(file)
     except pa.ArrowInvalid:
-        return file.suffix != ".parquet"
+        return file.suffix != ".parquet"  # a checkpoint may also be in JSON
     return True
 
 
-def _damaged(table: Path, version: int, what: str, remedy: str) -> DamagedTableError:
+def _damaged(table: Path, version: int, cause: str, remedy: str) -> DamagedTableError:
     return DamagedTableError(
-        f"version {version} of the table {table.name} cannot be read, because {what}: {remedy}",
+        f"version {version} of the table {table.name} cannot be read, because {cause}: {remedy}",
         table=table.name,
     )

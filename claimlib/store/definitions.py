@@ -67,11 +67,11 @@ class Definitions(Protocol):
         ...
 
     def structs(self, tables: Collection[str]) -> list[StructType]:
-        """Return the columns of tables that exist."""
+        """Return the columns of tables that exist, in the order of `tables`."""
         ...
 
     def create(self, properties: Mapping[str, Mapping[str, str]]) -> None:
-        """Create tables unless they exist, and the schema of a catalog.
+        """Create tables, and the schema of a catalog, unless they exist.
 
         Args:
             properties: the properties of each table, by name (`schema.properties_of_new`).
@@ -93,7 +93,7 @@ class Definitions(Protocol):
         ...
 
     def handle(self, properties: Mapping[str, Mapping[str, str]]) -> Store:
-        """Return a store without checking it, to read its runs.
+        """Return a store without checking its tables.
 
         Args:
             properties: the properties of the tables that exist.
@@ -101,7 +101,7 @@ class Definitions(Protocol):
         ...
 
     def missing_store(self) -> StoreNotFoundError:
-        """Return the error of a place that has no table of a store."""
+        """Return the error for a place without any table of a store."""
         ...
 
 
@@ -128,10 +128,10 @@ class SparkDefinitions:
 
     def properties(self, tables: Collection[str] = tuple(TABLES)) -> dict[str, dict[str, str]]:
         """See `Definitions`."""
-        of_each = concurrently(
+        results = concurrently(
             partial(properties_of, self._spark, self.location.identifier(name)) for name in tables
         )
-        pairs = zip(tables, of_each, strict=True)
+        pairs = zip(tables, results, strict=True)
         return {name: properties for name, properties in pairs if properties is not None}
 
     def structs(self, tables: Collection[str]) -> list[StructType]:
@@ -196,8 +196,11 @@ class FolderDefinitions:
     def find(cls, start: Callable[[], SparkSession], where: str) -> FolderDefinitions | None:
         """Return the definitions of a store, or None if only Spark can change them.
 
-        Only Spark can if the store is not in a folder of this machine.  The same holds if a table
-        has a constraint, or a feature that no table of a store has.
+        Only Spark can change them in these cases:
+
+        - The embedded engine cannot work at the location (`embedded_folder`).
+        - delta-rs cannot read the log of a table.
+        - A table has a constraint, or a feature that no table of a store has.
         """
         folder = embedded_folder(where)
         if folder is None:
@@ -219,7 +222,7 @@ class FolderDefinitions:
     def properties(self, tables: Collection[str] = tuple(TABLES)) -> dict[str, dict[str, str]]:
         """See `Definitions`."""
         known = {name: newest(self.folder / name) for name in tables}
-        return {name: dict(of.properties) for name, of in known.items() if of is not None}
+        return {name: dict(table.properties) for name, table in known.items() if table is not None}
 
     def structs(self, tables: Collection[str]) -> list[StructType]:
         """See `Definitions`."""
@@ -263,12 +266,15 @@ class FolderDefinitions:
         return no_store(self.where, self.location)
 
 
-# Spark or delta-rs may read another path, or none, if the path has one of these characters.
+# If a path has one of these characters, Spark or delta-rs may open another path, or fail.
 _OTHER_PATH = re.compile(r"[%\\{}\[\]*?^|]")
 
 
 def embedded_folder(where: str) -> Path | None:
-    """Return the folder of a store, or None if the embedded engine cannot work there."""
+    """Return the folder of a store, or None if the embedded engine cannot work there.
+
+    The embedded engine needs a folder of this machine, and its packages must be installed.
+    """
     folder = local_folder(Location.parse(where).where)
     return None if _OTHER_PATH.search(where) or not has_embedded_packages() else folder
 
@@ -276,8 +282,8 @@ def embedded_folder(where: str) -> Path | None:
 def shared_folder(spark: SparkSession, location: Location) -> Path | None:
     """Return the folder of a store, or None if Spark and this process may use different folders.
 
-    Spark may take a path for a path of another file system, or run elsewhere.  delta-rs takes a %
-    in a path for an encoded character.
+    Spark may read the path in another file system, or may run on another machine.  delta-rs reads a
+    % in a path as the beginning of an encoded character.
     """
     folder = local_folder(location.where)
     if folder is None or is_remote() or "%" in location.where:
@@ -285,7 +291,7 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
     try:
         log = next((folder / "streams" / "_delta_log").glob("*.json"), None)
         files = [] if log is None else spark.read.text(str(log)).inputFiles()
-    except Exception:  # noqa: BLE001 - the file cannot be read: Spark reports why
+    except Exception:  # noqa: BLE001 - the caller uses Spark, which reports why
         return None
     return folder if [file.partition(":")[0] for file in files] == ["file"] else None
 
@@ -293,7 +299,7 @@ def shared_folder(spark: SparkSession, location: Location) -> Path | None:
 def all_local(folder: Path) -> dict[str, LocalTable]:
     """Return the tables of a store that exist, without a query, in the order of `TABLES`.
 
-    Return no tables if delta-rs cannot read one of them.  Then Spark reads all.
+    Return no tables if delta-rs cannot read one of them.  Then the caller uses Spark for all.
 
     Raises:
         DamagedTableError: see `check_commits` and `check_log`.

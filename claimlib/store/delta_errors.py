@@ -28,7 +28,7 @@ _CONFLICTS = (
 
 
 def conflict(table: str) -> CommitConflictError:
-    """Return the error of a write that was refused because of another write."""
+    """Return the error for a write that failed because another writer changed the table."""
     return CommitConflictError(
         f"another writer changed {table} at the same time, so nothing of this write was kept: run"
         " the command again",
@@ -54,28 +54,28 @@ def errors_mapped(table: str, version: int | None = None) -> Iterator[None]:
     except _CONFLICTS as error:
         raise conflict(table) from error
     except Exception as error:
-        # Errors that tasks raised are only in the text.
+        # The text is searched, because it alone contains the errors that Spark's tasks raised.
         if DuplicateRowsError.IN_WORKER in str(error):
             raise DuplicateRowsError(
                 "pending has more than one row for a key (stream, consumer_group, id): claimlib"
                 " check shows an example; delete all rows of the key but one",
                 table="pending",
             ) from error
-        refused = None if version is None else _storage_error(str(error), table, version)
-        if refused is not None:
-            raise refused from error
-        if said := _refusal(str(error)):
+        storage_error = None if version is None else _storage_error(str(error), table, version)
+        if storage_error is not None:
+            raise storage_error from error
+        if message := _constraint_message(str(error)):
             raise SchemaError(
-                f"a constraint of the table {table} refuses rows that a run writes ({said}): drop"
-                " it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. A run that was"
-                " decided is finished by the next one, so no other can go before it",
+                f"a constraint of the table {table} refuses rows that a run writes ({message}):"
+                " drop it (ALTER TABLE … DROP CONSTRAINT …), and run the command again. Until then"
+                " no other run can begin, because each run first finishes a run that was decided",
                 table=table,
             ) from error
         raise
 
 
 def _storage_error(text: str, table: str, version: int) -> StorageError | None:
-    """Return the error of storage that refuses a file, or None if the text has another cause."""
+    """Return the error if the storage refused a file, or None if the text has another cause."""
     for pattern, cause, remedy in _REFUSALS_OF_STORAGE:
         if match := pattern.search(text):
             return StorageError(
@@ -90,49 +90,49 @@ _REFUSALS_OF_STORAGE = (
     (FULL_DISK, "a disk is full", "make room"),
     (re.compile("Read-only file system"), "the storage is read-only", "make it writable"),
     (
+        # The match includes the path, as in `Cannot open file "/s/x.parquet": Permission denied`.
         re.compile(r"(?:(?:Cannot|Unable to) open file [^\n]*?: )?Permission denied"),
-        *("a permission is missing", "change the permissions"),
+        "a permission is missing",
+        "change the permissions",
     ),
 )
-# The first names the constraint.  In the text, it may come after the second.
-_REFUSED = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
+# The line with the first mark is preferred, because it names the constraint.
+_CONSTRAINT_MARKS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
 
 
-def _refusal(text: str) -> str | None:
+def _constraint_message(text: str) -> str | None:
     """Return Delta's message about a constraint, or None if there is no such message.
 
-    It is one line, without the values of the row.
+    The message is one line, without the values of the row.
     """
-    lines = [line for mark in _REFUSED for line in text.splitlines() if mark in line]
+    lines = [line for mark in _CONSTRAINT_MARKS for line in text.splitlines() if mark in line]
     if not lines:
         return None
     return lines[0].partition("]")[2].strip(" .:").removesuffix(" by row with values")
 
 
 _NO_SUCH_VERSION = "DELTA_VERSION_NOT_FOUND"
-
-
 _LATEST = re.compile(rf"\[{_NO_SUCH_VERSION}\].* Available versions: \[\d+, (\d+)\]")
 
 
 def latest_version(error: Exception) -> int | None:
-    """Return the newest version of a table from Delta's error about a version that is too late.
+    """Return the newest version of a table from Delta's error about a version that is too high.
 
-    Return None if the error is another one.  The text of the error contains the version.  To get it
-    as a parameter, PySpark asks the JVM a hundred times.
+    Return None for any other error.  The version is taken from the error's text, because PySpark is
+    slow to fetch the error's parameters from the JVM.
     """
     match = _LATEST.search(str(error))
     return None if match is None else int(match[1])
 
 
 def says_expired(error: PySparkException) -> bool:
-    """Return True if a version cannot be read because of its age."""
-    said = f"{error.getCondition() or ''} {error}"
-    return any(mark in said for mark in _EXPIRED)
+    """Return True if an error means that a version is too old to be read."""
+    text = f"{error.getCondition() or ''} {error}"
+    return any(mark in text for mark in _EXPIRED)
 
 
-# The errors of Delta about a version whose files are no longer kept, and about a version without a
-# commit.  The last is the error of Spark about a file that VACUUM has deleted.
+# Delta's errors about a version whose files or commits are no longer kept.  The last one is Spark's
+# error about a file that VACUUM has deleted.
 _EXPIRED = (
     "BEYOND_DELETED_FILE_RETENTION",
     _NO_SUCH_VERSION,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
 # The number of attempts to append rows to a table while other writers commit to it.
-_MOST_COMMITS = 20
+_MAX_ATTEMPTS = 20
 
 
 def _removed(files: Mapping[Path, int]) -> Removed:
@@ -56,14 +56,15 @@ class FolderWriter:
         """See `Writer`."""
         how = Commit("append", token=token, note=note)
         files: Sequence[DataFile] | None = None
-        for _ in range(_MOST_COMMITS):
+        for _ in range(_MAX_ATTEMPTS):
             local = self._writable(table)
             if token is not None and local.has_used(token):
                 if files is None:
                     return
+                # Another process has used the token since.  A repeat then returns above.
                 break
-            files = self._written(table, rows, local) if files is None else files
-            if self._is_committed(table, local, files, how):
+            files = self._write_files(table, rows, local) if files is None else files
+            if self._try_commit(table, local, files, how):
                 return
         self._engine.discard(table, files or ())
         raise conflict(table)
@@ -71,7 +72,7 @@ class FolderWriter:
     def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
         """See `Writer`."""
         local = self._writable(table)
-        with self._alone(table, local) as is_alone:
+        with self._locked(table, local) as is_alone:
             if not is_alone or not local.delete(conditions, note):
                 self._store.logs.forget(table)
                 raise conflict(table)
@@ -91,18 +92,18 @@ class FolderWriter:
     def apply(self, changes: Changes, commit: RunCommit) -> None:
         """See `Writer`.
 
-        One commit adds the new and changed rows, right after the version from which they were
-        computed.  If Spark has begun this with an append, the token has been used.  Then the other
-        rows are written without it.
+        One commit writes the new and changed rows, right after the version from which they were
+        computed.  If Spark has already appended the new rows of this run, the token was used.  Then
+        the changed rows are written without a token.
         """
         if changes.rows is None and changes.new is None:
             return
         table = changes.table
         local = self._writable(table)
-        there = self._store.relation(table, local.version)
+        current = self._store.relation(table, local.version)
         is_used = local.has_used(commit.token)
         if is_used:
-            changes = changes.due(there)
+            changes = changes.due(current)
             if changes.rows is None or changes.rows.is_empty():
                 return
         if changes.since_pin and local.version != commit.pinned:
@@ -110,9 +111,9 @@ class FolderWriter:
         token = None if is_used else commit.token
         if changes.rows is not None:
             how = Commit("overwrite", changes.buckets, token, commit.note)
-            self._commit_after(table, changes.after(there), how, local)
+            self._commit_after(table, changes.after(current), how, local)
             return
-        added = changes.added(there)
+        added = changes.added(current)
         if added is not None:
             self._commit_after(table, added, Commit("append", None, token, commit.note), local)
 
@@ -124,7 +125,7 @@ class FolderWriter:
         """See `Writer`."""
         local = self._writable(table)
         size = target_bytes(table, local.files())
-        with self._alone(table, local) as is_alone:
+        with self._locked(table, local) as is_alone:
             replaced = local.compact(size, note) if is_alone else None
         if replaced is None:
             self._store.logs.forget(table)
@@ -154,25 +155,28 @@ class FolderWriter:
         return _removed(files)
 
     def _commit_after(self, table: str, rows: Relation, how: Commit, local: LocalTable) -> None:
-        """Commit rows as the version after one of a table, or raise CommitConflictError."""
+        """Commit rows as the version after `local`, or raise CommitConflictError.
+
+        Do nothing if the token of the commit was used.
+        """
         if how.token is not None and local.has_used(how.token):
             return
-        files = self._written(table, rows, local)
-        if not self._is_committed(table, local, files, how):
+        files = self._write_files(table, rows, local)
+        if not self._try_commit(table, local, files, how):
             self._engine.discard(table, files)
             raise conflict(table)
 
-    def _is_committed(
+    def _try_commit(
         self, table: str, local: LocalTable, files: Sequence[DataFile], how: Commit
     ) -> bool:
-        """Commit files as the version after one of a table.  Return True if this was done."""
-        with self._alone(table, local) as is_alone:
+        """Commit files as the version after `local`.  Return False if there was a conflict."""
+        with self._locked(table, local) as is_alone:
             is_committed = is_alone and local.commit(files, how)
         if not is_committed:
             self._store.logs.forget(table)
         return is_committed
 
-    def _written(self, table: str, rows: Relation, local: LocalTable) -> Sequence[DataFile]:
+    def _write_files(self, table: str, rows: Relation, local: LocalTable) -> Sequence[DataFile]:
         """Write rows with all columns of a table into files that no version contains yet."""
         completed = completed_rows(TABLES[table], rows, self._store.buckets)
         with errors_mapped(table, local.version + 1):
@@ -180,13 +184,13 @@ class FolderWriter:
             return self._engine.write(completed.node, table, partition, local.compared)
 
     @contextmanager
-    def _alone(self, table: str, local: LocalTable) -> Iterator[bool]:
-        """Lock a table for the commit of its next version.
+    def _locked(self, table: str, local: LocalTable) -> Iterator[bool]:
+        """Lock a table for the commit of its next version, and yield True.
 
-        Errors name the table and this version.  Yield False if Spark writes to the table.
+        Yield False if Spark writes to the table.  Errors name the table and this version.
         """
-        alone = WRITES.alone(self._store.identifier(table))
-        with alone as is_alone, errors_mapped(table, local.version + 1):
+        lock = WRITES.alone(self._store.identifier(table))
+        with lock as is_alone, errors_mapped(table, local.version + 1):
             yield is_alone
 
     def _writable(self, table: str) -> LocalTable:

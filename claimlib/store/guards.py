@@ -20,16 +20,16 @@ def check_session(store: Store) -> None:
 
 
 def check_folder(store: Store) -> None:
-    """Raise StorageError if this user may not write to the store's local folder."""
+    """Raise StorageError if this user has no permission to write to the store's local folder."""
     if store.folder is not None:
         check_writable(store.folder, TABLES)
 
 
 def check_changeable(store: Store, tables: Iterable[str]) -> None:
-    """Refuse tables that no run can change, because its decision could never be applied.
+    """Refuse append-only tables, because a decision to change them could never be applied.
 
     Raises:
-        SchemaError: one of them is append-only.
+        SchemaError: one of the tables is append-only.
     """
     for table in tables:
         if table in store.append_only:
@@ -48,7 +48,7 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
             accepts them as they are.
     """
     if gone_back(versions, runs, store.accepted):
-        # They may have been accepted since the store was opened.
+        # `init` may have accepted the tables since the store was opened.
         older = gone_back(versions, runs, accepted_now(store))
         if older:
             raise error_of(store.where, older)

@@ -1,9 +1,12 @@
 """Read Delta tables in a folder of this machine, and commit to them, by delta-rs without Spark.
 
-A table is open at its newest version.  A commit creates the next version, or nothing.  A read
-returns None if delta-rs is not installed, or if the log cannot be read.  It also returns None if
-the table has many rows, or a feature that delta-rs does not know.  The caller then reads with
-Spark, which reports the error.
+A `LocalTable` is a table at the version that was the newest when it was opened.  A commit creates
+the next version, or nothing.  A read returns None in these cases:
+
+- delta-rs is not installed, or cannot read the log.
+- The table has many rows, or a feature that delta-rs does not know.
+
+The caller then reads with Spark, which reports the error if there is one.
 """
 
 from __future__ import annotations
@@ -28,8 +31,12 @@ from claimlib.schema import quote_text
 T = TypeVar("T")
 # The types of a store's columns.  All readers return the same rows for these types.
 TYPES = {
-    *("bigint", "boolean", "int", "string"),
-    *("array<struct<name:binary,value:binary>>", "map<string,bigint>"),
+    "bigint",
+    "boolean",
+    "int",
+    "string",
+    "array<struct<name:binary,value:binary>>",
+    "map<string,bigint>",
 }
 
 
@@ -46,7 +53,7 @@ class Condition:
         value: the value that the column must have.  If it is several texts, the column must have
             one of them.
         is_above: True if the column must be above the value, which is a number.
-        is_negated: True if the opposite must hold.  The column must have no nulls.
+        is_negated: True if the opposite must be true.  Then the column must not have nulls.
     """
 
     column: str
@@ -59,7 +66,7 @@ class Condition:
         return self._sql(_quote_standard)
 
     def spark_sql(self) -> str:
-        """Return the condition for Spark, which does not read two quotes in a text as one."""
+        """Return the condition for Spark, which does not read a doubled quote as one quote."""
         return self._sql(quote_text)
 
     def _sql(self, quote: Callable[[str], str]) -> str:
@@ -76,7 +83,8 @@ class Condition:
 class Token:
     """Hold Delta's transaction identifier.
 
-    A write is skipped if its token is not newer than the token of the table.
+    A write is skipped if the table already has a token of this `app_id` with this or a later
+    version.
     """
 
     app_id: str
@@ -88,10 +96,10 @@ class Commit:
     """Describe a commit of rows.
 
     Attributes:
-        mode: `append` to add the rows, `overwrite` to replace the existing rows by them.
+        mode: `append` to add the rows, `overwrite` to replace the existing rows with them.
         partitions: the partitions whose rows are replaced.  None means all.
-        token: its transaction token.  None if it has none.
-        note: its user metadata.  None if it has none.
+        token: the transaction token of the commit.  None means no token.
+        note: the user metadata of the commit.  None means no user metadata.
     """
 
     mode: Literal["append", "overwrite"]
@@ -105,8 +113,8 @@ class StoredFile:
     """Describe a data file of a version of a table.
 
     Attributes:
-        partition: the value of the partition column.  None if there is none.
-        rows: the number of its rows, including deleted rows.  None if the log does not have it.
+        partition: the value of the partition column.  None if the table has no such column.
+        rows: the number of the file's rows, including deleted rows.  None if it is not in the log.
     """
 
     size_bytes: int
@@ -116,11 +124,11 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalTable:
-    """Hold the newest version of a table, with the contents of its log.
+    """Hold a version of a table, which was the newest when the table was opened.
 
     Attributes:
         properties: the table's properties.
-        struct: its columns.
+        struct: the table's columns.
     """
 
     version: int
@@ -143,9 +151,12 @@ class LocalTable:
     ) -> pa.Table | None:
         """Return the rows that meet all conditions, or None if they must be read in another way.
 
-        This is so if there may be more than `most` rows, if their files are too large, or if they
-        cannot be read.  It is also so if a column has a type that no table of a store has.  Readers
-        may return such a type differently.
+        The result is None in these cases:
+
+        - There may be more than `most` rows, or their files may be too large.
+        - delta-rs cannot read the rows.
+        - A column has a type that no table of a store has.  Readers may return such a type
+          differently.
 
         Args:
             columns: the columns that are read.  None means all.
@@ -154,20 +165,20 @@ class LocalTable:
         struct = StructType([self.struct[name] for name in names])
         if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
             return None
-        # In a table with payloads, a few rows may be large.
+        # In a table with payloads, even a few rows may be large.
         has_payloads = any(map(_is_nested, struct.fields))
         if (has_payloads or not conditions) and not self.is_small(most):
             return None
         where = " AND ".join(condition.sql() for condition in conditions) or "true"
         listed = ", ".join(f'"{name}"' for name in names)
         fetched = _or_none(lambda: self._queried(f"SELECT {listed} FROM t WHERE {where}", most))
-        return None if fetched is None else _or_none(lambda: _as_spark_has_it(fetched, struct))
+        return None if fetched is None else _or_none(lambda: _with_spark_types(fetched, struct))
 
     def numbers(self, column: str) -> pa.ChunkedArray | None:
         """Return the numbers in a column, or None if the table cannot be read.
 
-        They are read from the rows, because the statistics of a file include rows that a deletion
-        vector hides.
+        The numbers are read from the rows, because the statistics of a file include rows that a
+        deletion vector hides.
         """
         rows = _or_none(lambda: self._queried(f'SELECT "{column}" FROM t', None))
         return None if rows is None else rows[column]
@@ -175,8 +186,8 @@ class LocalTable:
     def last(self, column: str, limit: int, most: int) -> tuple[list[dict[str, Any]], int] | None:
         """Return the rows with the highest numbers in a column, and the number of all rows.
 
-        The row with the highest number is the first.  For the cases in which this returns None, see
-        `rows`.
+        The row with the highest number is the first.  The result is None in the same cases as that
+        of `rows`.
         """
         numbers = self.numbers(column)
         if numbers is None:
@@ -193,16 +204,16 @@ class LocalTable:
     def _queried(self, statement: str, most: int | None) -> pa.Table | None:
         """Return the rows of a query, or None if they are more than `most`, or too large.
 
-        A LIMIT is not used, because it might be applied before deletion vectors are.
+        The query has no LIMIT, because delta-rs might apply it before deletion vectors.
         """
         from deltalake import QueryBuilder
 
-        batches, number, size = [], 0, 0
+        batches, row_count, size = [], 0, 0
         query = QueryBuilder().register("t", self._table)
         reader = pa.RecordBatchReader.from_stream(query.execute(statement))
         for batch in reader:
-            number, size = number + batch.num_rows, size + batch.nbytes
-            if most is not None and (number > most or size > limits.LIMITS.unpacked_bytes):
+            row_count, size = row_count + batch.num_rows, size + batch.nbytes
+            if most is not None and (row_count > most or size > limits.LIMITS.unpacked_bytes):
                 return None
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
@@ -214,18 +225,16 @@ class LocalTable:
     def is_writable(self, columns: Collection[str]) -> bool:
         """Return True if this process can write the table.
 
-        It cannot if the user has added a column, a constraint, or a feature that no table of a
-        store has.
-
-        Args:
-            columns: the columns of the table in a new store.
+        It cannot if the table has other columns than `columns`, a constraint, or a feature that no
+        table of a store has.
         """
         protocol = self._table.protocol()
         features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-        is_plain = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
+        has_known_version = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
         has_constraints = any(name.startswith(_CONSTRAINTS) for name in self.properties)
-        has_own_columns = {*self.struct.names} == {*columns}
-        return has_own_columns and is_plain and features <= _FEATURES and not has_constraints
+        if has_constraints or {*self.struct.names} != {*columns}:
+            return False
+        return has_known_version and features <= _FEATURES
 
     def has_used(self, token: Token) -> bool:
         """Return True if a commit had this token, or a later one."""
@@ -248,7 +257,8 @@ class LocalTable:
             later = self._later()
             if later is None:
                 raise
-            return later.has_any(files)  # True if the commit was made nevertheless
+            # delta-rs may report a failure although it has made the commit.
+            return later.has_any(files)
         return True
 
     def delete(self, conditions: Sequence[Condition], note: str | None = None) -> bool:
@@ -275,7 +285,7 @@ class LocalTable:
         )
 
     def compact(self, target_bytes: int, note: str) -> int | None:
-        """Write small files of one partition as fewer files, in the version after this one.
+        """Write the small files of each partition as fewer files, in the version after this one.
 
         The rows stay in the order of the files.  If there is nothing to do, nothing is committed.
 
@@ -323,22 +333,21 @@ class LocalTable:
         """Return the data files of this version."""
         actions = pa.table(self._table.get_add_actions())
         partition = self._partition_column()
-        number = actions.num_rows
-        nothing = [None] * number
+        unknown = [None] * actions.num_rows
         names = actions.column_names
-        values = nothing if partition is None else actions["partition"].to_pylist()
-        rows = actions["num_records"].to_pylist() if "num_records" in names else nothing
+        values = unknown if partition is None else actions["partition"].to_pylist()
+        row_counts = actions["num_records"].to_pylist() if "num_records" in names else unknown
         return [
-            StoredFile(size, None if partition is None else str(value[partition]), of_file)
-            for size, value, of_file in zip(
-                actions["size_bytes"].to_pylist(), values, rows, strict=True
+            StoredFile(size, None if partition is None else str(value[partition]), row_count)
+            for size, value, row_count in zip(
+                actions["size_bytes"].to_pylist(), values, row_counts, strict=True
             )
         ]
 
     def clean_log(self) -> None:
         """Write a checkpoint of the log, and delete log files that are older than their retention.
 
-        A table whose newest checkpoint is at most ten versions old gets no new one.
+        No checkpoint is written if the newest one is at most ten versions old.
 
         Raises:
             Exception: delta-rs, or the file system, cannot write.
@@ -362,12 +371,12 @@ class LocalTable:
         return {path: size for path, size in sizes.items() if size is not None}
 
     def _later(self) -> LocalTable | None:
-        """Return the table at its newest version, or None if that is this version, or unknown."""
+        """Return the table at its newest version, or None if this is the newest, or unknown."""
         newest = _opened(self._folder)
         return None if newest is None or newest.version == self.version else newest
 
     def has_any(self, files: Sequence[DataFile]) -> bool:
-        """Return True if one of these files is a part of this version."""
+        """Return True if this version contains one of these files."""
         paths = pa.table(self._table.get_add_actions())["path"].to_pylist()
         return any(file.path in paths for file in files)
 
@@ -398,16 +407,16 @@ class LocalTable:
 
     def metadata(self) -> dict[str, Any]:
         """Return the table's definition as the action `metaData` of the log."""
-        stated = self._table.metadata()
+        metadata = self._table.metadata()
         return {
-            "id": str(stated.id),
-            "name": stated.name,
-            "description": stated.description,
+            "id": str(metadata.id),
+            "name": metadata.name,
+            "description": metadata.description,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": self._table.schema().to_json(),
-            "partitionColumns": list(stated.partition_columns),
+            "partitionColumns": list(metadata.partition_columns),
             "configuration": dict(self.properties),
-            "createdTime": stated.created_time,
+            "createdTime": metadata.created_time,
         }
 
     def _partition_column(self) -> str | None:
@@ -428,18 +437,21 @@ class LocalTable:
 
         The number of rows includes rows that deletion vectors hide.
         """
-        stated = self._stated()
-        return stated is not None and stated[0] <= most and stated[1] <= limits.LIMITS.table_bytes
+        totals = self._totals()
+        if totals is None:
+            return False
+        rows, size = totals
+        return rows <= most and size <= limits.LIMITS.table_bytes
 
-    def _stated(self) -> tuple[int, int] | None:
-        """Return the number of rows and of bytes of all files, or None if it is not in the log."""
+    def _totals(self) -> tuple[int, int] | None:
+        """Return the numbers of rows and bytes of all files, or None if they are not in the log."""
         files = _or_none(lambda: pa.table(self._table.get_add_actions()))
         if files is None or "num_records" not in files.column_names:
             return None
-        number, size = files["num_records"], files["size_bytes"]
-        if number.null_count:
+        row_counts, sizes = files["num_records"], files["size_bytes"]
+        if row_counts.null_count:
             return None
-        return pc.sum(number).as_py() or 0, pc.sum(size).as_py() or 0
+        return pc.sum(row_counts).as_py() or 0, pc.sum(sizes).as_py() or 0
 
 
 def _commit_properties(note: str | None, tokens: list[Any]) -> Any:
@@ -456,12 +468,13 @@ def _commit_properties(note: str | None, tokens: list[Any]) -> Any:
 def _hooks() -> Any:
     from deltalake.transaction import PostCommitHookProperties
 
-    # Spark deletes old commits.
+    # Old log files are deleted by `clean_log` or by Spark, not in each commit.
     return PostCommitHookProperties(cleanup_expired_logs=False)
 
 
-# The features of a store's tables.  A table without features has this version for writers.
+# The features of a store's tables.
 _FEATURES = {"appendOnly", "changeDataFeed", "deletionVectors", "generatedColumns", "invariants"}
+# The writer version of a store's table that lists no features.
 _PLAIN_WRITER = 2
 _CONSTRAINTS = "delta.constraints."
 
@@ -482,21 +495,21 @@ def commits_of(folder: Path, limit: int | None = None) -> list[dict[str, Any]]:
     return [{"version": int(file.stem), **_commit_info(file)} for file in commits]
 
 
-_SAID = ("operation", "operationParameters", "operationMetrics", "userMetadata")
+_COMMIT_FIELDS = ("operation", "operationParameters", "operationMetrics", "userMetadata")
 
 
 def _commit_info(file: Path) -> dict[str, Any]:
     actions = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    stated: dict[str, Any] = next(
+    info: dict[str, Any] = next(
         (action["commitInfo"] for action in actions if "commitInfo" in action), {}
     )
-    return {name: stated.get(name) for name in _SAID}
+    return {name: info.get(name) for name in _COMMIT_FIELDS}
 
 
 def newest(folder: Path) -> LocalTable | None:
     """Return the newest version of the table in a folder, or None if delta-rs cannot read it.
 
-    The result is also None if the table has too many files to read its log quickly.
+    The result is also None if the table has so many files that its log is slow to read.
     """
     return _or_none(lambda: _opened(folder))
 
@@ -507,9 +520,8 @@ _Mark = tuple[int, ...]
 class NewestVersions:
     """Keep the newest version of each table of a store open.
 
-    A table is opened again only if another writer has committed to it or replaced it since.  To
-    open a table takes 6 ms, and a run does it about forty times.  Several threads may read from a
-    returned table.  A commit does not change it.
+    A table is opened again only if another writer has committed to it or replaced it since, because
+    opening is slow.  Several threads may read from a returned table.  Commits do not change it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -522,11 +534,11 @@ class NewestVersions:
         known = self._known.get(table)
         if known is not None and known[1] == _mark(log, known[0].version):
             return known[0]
-        before = _state(log)
+        log_before = _state(log)
         table_now = newest(self._folder / table)
         mark = None if table_now is None else _mark(log, table_now.version)
         # If the table was created again meanwhile, the mark may belong to another commit.
-        if table_now is not None and mark is not None and before == _state(log):
+        if table_now is not None and mark is not None and log_before == _state(log):
             self._known[table] = table_now, mark
         return table_now
 
@@ -536,13 +548,13 @@ class NewestVersions:
 
 
 def _mark(log: Path, version: int) -> _Mark | None:
-    """Return a mark of a commit, which differs if the table was created again.
+    """Return a mark of the commit of a version.  It differs if the table was created again.
 
-    Return None if the commit is not the newest, or if its file was deleted.
+    Return None if the version is not the newest, or if the file of its commit was deleted.
 
     The log is listed for two reasons.  On a network file system, a lookup of a new file may be
     answered from a cache.  And the file of a later commit may be deleted while that of an earlier
-    one is kept.
+    commit is kept.
     """
     try:
         with os.scandir(log) as files:
@@ -553,7 +565,7 @@ def _mark(log: Path, version: int) -> _Mark | None:
     return _state(log / f"{number}.json") if max(numbers, default="") == number else None
 
 
-# The name of a file of the log begins with its version, in this number of digits.
+# The name of a log file begins with its version, which has so many digits.
 _DIGITS = 20
 
 
@@ -574,7 +586,7 @@ def _opened(folder: Path) -> LocalTable | None:
 
     if _files_at_checkpoint(folder) > limits.LIMITS.table_files:
         return None
-    # delta-rs might take a plain path for a URL.
+    # delta-rs might read a plain path as a URL.
     table = DeltaTable(folder.as_uri())
     properties = dict(table.metadata().configuration)
     if any(name.startswith(_COORDINATED) for name in properties):
@@ -582,7 +594,7 @@ def _opened(folder: Path) -> LocalTable | None:
     return LocalTable(table.version(), properties, _struct(table.schema().to_json()), folder, table)
 
 
-# The newest commits of such a table may not be in its folder yet.
+# The newest commits of a table with coordinated commits may not be in its folder yet.
 _COORDINATED = "delta.coordinatedCommits"
 
 
@@ -605,7 +617,7 @@ def _or_none(call: Callable[[], T]) -> T | None:
 def _files_at_checkpoint(folder: Path) -> int:
     """Return the number of files that a table had at its newest checkpoint.
 
-    Return 0 if there is no checkpoint, or if it does not state the number.
+    Return 0 if there is no checkpoint, or if its description lacks the number.
     """
     return int(_last_checkpoint(folder).get("numOfAddFiles", 0))
 
@@ -622,14 +634,14 @@ def _last_checkpoint(folder: Path) -> dict[str, Any]:
     """
     try:
         text = (folder / "_delta_log" / "_last_checkpoint").read_text(encoding="utf-8")
-        stated: dict[str, Any] = json.loads(text)
+        description: dict[str, Any] = json.loads(text)
     except (FileNotFoundError, ValueError):
         return {}
-    return stated
+    return description
 
 
 _VERSIONS_PER_CHECKPOINT = 10
-# The rows of a row group, which has statistics of its own.  DuckDB writes the same number.
+# The number of rows in a row group, which has statistics of its own.  DuckDB uses the same number.
 _ROW_GROUP_ROWS = 122_880
 _DELETION_VECTOR = "deletion_vector_"
 
@@ -654,7 +666,7 @@ def _struct(text: str) -> StructType:
     return struct
 
 
-def _as_spark_has_it(rows: pa.Table, struct: StructType) -> pa.Table:
+def _with_spark_types(rows: pa.Table, struct: StructType) -> pa.Table:
     """Return the rows with the types that Spark gives them, in at least one batch."""
     schema = to_arrow_schema(struct)
     if not rows.num_rows:

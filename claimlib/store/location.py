@@ -25,8 +25,11 @@ class Location:
     def parse(cls, where: str) -> Location:
         """Return the location that a text names.
 
-        `catalog.schema` is a namespace, and any other text is a folder.  A relative path is made
-        absolute.
+        `catalog.schema` is a namespace, and any other text is a folder or a URL.  A relative path
+        is made absolute.
+
+        Raises:
+            RequestError: the text is not a location of a store, or contains a secret.
         """
         check_place(where, "the store's location")
         check_no_secret(where, "the store's location")

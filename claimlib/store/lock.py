@@ -24,14 +24,17 @@ from claimlib.errors import StorageError, StoreBusyError
 from claimlib.times import format_duration_ms, format_instant_ms
 
 FILE = ".claimlib.lock"
-"""The name of the file.  It is never deleted, because another process may wait for it."""
+"""The name of the lock file, which is never deleted, because another process may wait for it."""
 _POLL_S = 0.1
 # The errors of the kernel if a file system has no locks.
 _CANNOT_LOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK}
 _MOST_BYTES = 2**16
 
 _Key = tuple[int, int, int]
-"""A process and a file.  A forked process does not hold the locks of its parent."""
+"""The id of a process, and the device and the inode of a file.
+
+The process is a part of the key, because a forked process does not hold the locks of its parent.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,9 @@ class Holder:
 
     Attributes:
         run: the key of a run, or a command.
-        process: the id of its process.
-        host: the name of the machine of the process.
-        since_ms: the time when it took the lock, ms since the epoch.
+        process: the id of the process that holds the lock.
+        host: the name of the machine of this process.
+        since_ms: the time when the process took the lock, in ms since the epoch.
     """
 
     run: str
@@ -52,7 +55,7 @@ class Holder:
 
     @classmethod
     def of_this_process(cls, run: str) -> Holder:
-        """Return a holder of this process, from now on."""
+        """Return a holder for this process, which takes the lock now."""
         return cls(run, os.getpid(), socket.gethostname(), time.time_ns() // 1_000_000)
 
     @classmethod
@@ -62,8 +65,10 @@ class Holder:
             with path.open("rb") as file:
                 values = json.loads(file.read(_MOST_BYTES))
             return cls(
-                *(str(values["run"]), int(values["process"])),
-                *(str(values["host"]), int(values["since_ms"])),
+                run=str(values["run"]),
+                process=int(values["process"]),
+                host=str(values["host"]),
+                since_ms=int(values["since_ms"]),
             )
         except (OSError, ValueError, TypeError, KeyError):
             return None
@@ -74,7 +79,7 @@ class Holder:
         return f"{self.run} (process {self.process} on {self.host}, since {since})"
 
 
-def _untold(text: str) -> None:
+def _tell_nothing(text: str) -> None:
     del text
 
 
@@ -91,31 +96,32 @@ class WriteLock:
     wait_ms: int | None = None
 
     @contextmanager
-    def held_for(self, run: str, tell: Callable[[str], None] = _untold) -> Iterator[None]:
+    def held_for(self, run: str, tell: Callable[[str], None] = _tell_nothing) -> Iterator[None]:
         """Hold the lock while the block runs.
 
         If the file system cannot lock any file, the block runs without the lock.
 
         Args:
             run: the key of a run, or a command.  Waiting processes show it.
-            tell: gets a message if this process waits, and if the store cannot be locked.
+            tell: receives a message if this process waits, or if the store cannot be locked.
 
         Raises:
             StoreBusyError: another process still holds the lock after `wait_ms`.
-            StorageError: the file cannot be opened, for example because this user may not.
+            StorageError: the lock file cannot be opened or locked, for example because this user
+                has no permission.
         """
-        share = None if self.folder is None else self._taken(self.folder, run, tell)
+        share = None if self.folder is None else self._wait_and_take(self.folder, run, tell)
         try:
             yield
         finally:
             if share is not None:
                 _LOCKS.release(*share)
 
-    def _taken(
+    def _wait_and_take(
         self, folder: Path, run: str, tell: Callable[[str], None]
     ) -> tuple[_Key, Holder] | None:
         """Wait for the lock and take it, or return None if the store cannot be locked."""
-        path, began, told = folder / FILE, time.monotonic(), ""
+        path, began_s, last_text = folder / FILE, time.monotonic(), ""
         wait_s = math.inf if self.wait_ms is None else self.wait_ms / 1000
         while True:
             try:
@@ -131,24 +137,24 @@ class WriteLock:
                 return None
             if share is not None:
                 return share
-            left_s = began + wait_s - time.monotonic()
+            left_s = began_s + wait_s - time.monotonic()
             holder = Holder.read(path)
             if left_s <= 0:
                 raise self._busy(holder)
             text = f"waiting for {holder or 'another process'}"
-            if text != told:
+            if text != last_text:
                 tell(text)
-                told = text
+                last_text = text
             time.sleep(min(_POLL_S, left_s))
 
     def _busy(self, holder: Holder | None) -> StoreBusyError:
-        names = dict.fromkeys(Holder.__slots__) if holder is None else asdict(holder)
+        details = dict.fromkeys(Holder.__slots__) if holder is None else asdict(holder)
         return StoreBusyError(
             f"{self.folder} is locked by {holder or 'another process'}, which still writes to it"
             f" after {format_duration_ms(self.wait_ms or 0)}. Nothing was done. Run the command"
             " again later, or wait longer (--wait 1h; without --wait there is no limit)",
             where=str(self.folder),
-            **names,
+            **details,
         )
 
 
@@ -162,7 +168,7 @@ class _Lock:
     def name_holder(self) -> None:
         """Write into the file which run has held the lock for the longest time."""
         text = json.dumps(asdict(self.holders[0])).encode() if self.holders else b""
-        with suppress(OSError):  # on a full disk the lock holds without its text
+        with suppress(OSError):  # the lock is valid without its text, for example on a full disk
             os.ftruncate(self.file, 0)
             os.pwrite(self.file, text, 0)
 
@@ -178,7 +184,7 @@ class _Locks:
         """Take a lock, or share it with another thread, or return None if another process has it.
 
         Raises:
-            StorageError: this user may not open the file.
+            StorageError: this user has no permission to open the file.
             OSError: the file system cannot lock the file.
         """
         with self._guard:
@@ -186,7 +192,7 @@ class _Locks:
             key = os.getpid(), *_identity(file)
             if key in self._locks:
                 os.close(file)
-            elif _is_locked(file):
+            elif _try_lock(file):
                 self._locks[key] = _Lock(file)
             else:
                 return None
@@ -196,14 +202,15 @@ class _Locks:
             return key, holder
 
     def release(self, key: _Key, holder: Holder) -> None:
-        """Release what `take` returned.  Other threads may still share the lock."""
+        """Release a lock that `take` returned.  Other threads may still share the lock."""
         with self._guard:
             lock = self._locks[key]
             lock.holders.remove(holder)
             lock.name_holder()
             if not lock.holders:
                 del self._locks[key]
-                # Closing does not release the lock if a forked process has the descriptor, too.
+                # Unlock first, because closing does not release the lock if a forked process has
+                # the descriptor, too.
                 fcntl.flock(lock.file, fcntl.LOCK_UN)
                 os.close(lock.file)
 
@@ -222,12 +229,12 @@ def _opened(path: Path) -> int:
 
 
 def _identity(file: int) -> tuple[int, int]:
-    """Return the device and the number of a file, which are the same for all of its paths."""
+    """Return the device and the inode of a file, which are the same for all of its paths."""
     status = os.fstat(file)
     return status.st_dev, status.st_ino
 
 
-def _is_locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     """Lock a file and return True, or close it and return False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -46,7 +46,10 @@ class Logs:
         self._table_ids = table_ids
 
     def local(self, table: str) -> LocalTable | None:
-        """Return a table at its newest version, or None if only Spark can read its log."""
+        """Return a table at its newest version, or None if only Spark can read its log.
+
+        The result is also None if the table was replaced after the store was opened.
+        """
         local = None if self._newest is None else self._newest.of(table)
         if local is None:
             return None
@@ -57,7 +60,7 @@ class Logs:
         """Return a table at its newest version.
 
         Raises:
-            SchemaError: only Spark can read its log.
+            SchemaError: only Spark can read the table's log, or the table was replaced.
         """
         local = self.local(table)
         if local is None:
@@ -69,7 +72,7 @@ class Logs:
         return local
 
     def forget(self, table: str) -> None:
-        """Look up the newest version of a table again the next time it is needed."""
+        """Make the next read of a table look up its newest version again."""
         if self._newest is not None:
             self._newest.forget(table)
 
@@ -79,7 +82,10 @@ class Logs:
         return local is not None and local.is_small(limits.LIMITS.session_rows)
 
     def read_at(self, table: str, version: int | None) -> DataFrame:
-        """Return a table at one of its versions.  None means the version when the frame is run.
+        """Return a table at one of its versions.
+
+        Args:
+            version: None means the newest version when the frame is computed.
 
         Raises:
             VersionExpiredError: the version no longer exists.
@@ -97,8 +103,8 @@ class Logs:
     def version(self, table: str) -> int:
         """Return the current version of a table.
 
-        If a version that cannot exist is read, Delta's error names the current one without a query.
-        DESCRIBE HISTORY takes four queries.
+        Without files, a version that cannot exist is read, because Delta's error names the current
+        version without a query.  DESCRIBE HISTORY is slower.
         """
         local = self.local(table)
         if local is not None:
@@ -107,7 +113,7 @@ class Logs:
         try:
             # Connect analyzes a query only when its schema is needed.
             _ = self._start().sql(f"SELECT 1 FROM {name} VERSION AS OF {_NO_VERSION:d}").schema
-        except Exception as error:  # noqa: BLE001 - DESCRIBE HISTORY says in words what is wrong
+        except Exception as error:  # noqa: BLE001 - then DESCRIBE HISTORY raises a clear error
             latest = latest_version(error)
             if latest is not None:
                 return latest
@@ -146,13 +152,16 @@ class Logs:
         Args:
             limit: the number of newest commits to return.  None means all.
         """
-        cut = "" if limit is None else f" LIMIT {limit:d}"
+        limit_clause = "" if limit is None else f" LIMIT {limit:d}"
         name = self._location.identifier(table)
-        commits = self._start().sql(f"DESCRIBE HISTORY {name}{cut}").collect()
+        commits = self._start().sql(f"DESCRIBE HISTORY {name}{limit_clause}").collect()
         return [commit.asDict() for commit in commits]
 
     def added_columns(self, table: str) -> set[str]:
-        """Return the columns that the user has added to a table.  Rewriting it would empty them."""
+        """Return the columns that the user has added to a table.
+
+        A rewrite of the table would empty these columns.
+        """
         local = self.local(table)
         names = self.read_at(table, None).columns if local is None else local.struct.names
         return set(names) - {column.name for column in TABLES[table].columns}

@@ -29,7 +29,7 @@ def find(
     """Return the few rows of a table that now meet all conditions.
 
     Args:
-        columns: the columns that are read, with those of the conditions.  None means all.
+        columns: the columns that are read, including those of the conditions.  None means all.
     """
     local, most = store.logs.local(table), limits.LIMITS.session_rows
     rows = None if local is None else local.rows(most, *conditions, columns=columns)
@@ -48,16 +48,17 @@ def numbers(store: Store, table: str, column: str) -> pa.ChunkedArray:
 
 
 def newest_run(store: Store) -> tuple[Seen | None, bool]:
-    """Return the newest finished run with its state, and True if an earlier row is missing.
+    """Return the newest finished run, and True if the row of an earlier run is missing.
 
-    The run is None if no run is finished.  Runs are numbered from 1 without gaps.  The table `runs`
-    has a file for each run.  The number of the run identifies the file with the newest row.
+    The run is None if no run is finished.  Runs are numbered from 1 without gaps, so rows are
+    missing if there are fewer rows than the highest number.  The newest row is found by its number,
+    because the table `runs` has a file for each run.
     """
     values = numbers(store, "runs", "run_seq")
     highest = pc.max(values).as_py()
     if highest is None:
         return None, False
-    # Only these, because `runs` has fewer columns in a store that is to be upgraded.
+    # Only these columns are read, because `runs` lacks others in a store that must be upgraded.
     wanted = ("run_seq", "output_versions")
     records = find(store, "runs", Condition("run_seq", highest), columns=wanted)
     # Another writer may have deleted the row since.
@@ -84,7 +85,7 @@ def readable_at(store: Store, table: str, version: int | None) -> Relation | Non
         return None
     try:
         rows = store.relation(table, version)
-        rows.is_empty()
+        rows.is_empty()  # reads the version now, so an error is raised here
     except VersionExpiredError:
         return None
     except PySparkException as error:

@@ -24,12 +24,13 @@ def open_store(spark: SparkSession, where: str) -> Store:
     """Open a store in a Spark session.
 
     Raises:
-        StoreNotFoundError: none of its tables exists.
-        StoreIncompleteError: some are missing.
-        SchemaVersionError: it has another schema version.
-        SchemaError: a column is missing, or has another type or nullability.  Or the tables have
-            different numbers of buckets.
-        UnsafeLocationError: it is on S3, and the session has no log store.
+        StoreNotFoundError: none of the store's tables exists.
+        StoreIncompleteError: some of the store's tables are missing.
+        SchemaVersionError: the store has another schema version.
+        SchemaError: a column is missing, has another type, or allows unexpected nulls.  Or the
+            tables have different numbers of buckets.  Or `entries` was created again.
+        UnsafeLocationError: the store is on S3, and the session has no log store.
+        ConfigError: Java and Python encode the name of the store's folder differently.
     """
     definitions = SparkDefinitions(spark, where)
     definitions.check()
@@ -56,12 +57,13 @@ def find_embedded(
 ) -> Store | None:
     """Open a store for the embedded engine, or return None if it cannot work on the store.
 
-    It cannot if the store is not in a folder of this machine, or if it cannot read or write a
-    table.  Call this only if a session would take a path for the same folder as this process
-    (`session.takes_paths_for_folders`).
+    The embedded engine cannot work on a store that is not in a folder of this machine, or on a
+    table that it cannot read or write.  Call this only if a path is the same folder for a Spark
+    session and for this process (`session.takes_paths_for_folders`).
 
     Args:
-        start, writes: see `open_folder`.
+        start: see `open_folder`.
+        writes: see `open_folder`.
 
     Raises:
         StoreError: see `open_store`.
@@ -79,7 +81,7 @@ def find_embedded(
 
 
 def in_session(store: Store) -> Store:
-    """Return the store, opened in a Spark session."""
+    """Return the store, or open it in a Spark session if the embedded engine executes it now."""
     if not store.is_embedded:
         return store
     opened = open_store(store.spark, store.where)
@@ -101,7 +103,7 @@ def _checked(definitions: Definitions, local: Mapping[str, LocalTable]) -> Store
     """Check the tables of a store, and open it.
 
     Args:
-        local: its tables as this process reads them.  Empty if it cannot read them.
+        local: the tables as this process reads them.  Empty if this process cannot read them.
     """
     present = {name: dict(table.properties) for name, table in local.items()}
     present = present or definitions.properties()

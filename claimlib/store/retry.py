@@ -24,7 +24,8 @@ def retried(step: Callable[[], T]) -> T:
         try:
             return step()
         except CommitConflictError:
-            # The pauses differ, so that two drivers that finish the same run do not conflict again.
-            jitter = random.uniform(0.5, 1.5)  # noqa: S311 - two clocks apart, no secret
+            # The pauses are random, so that two drivers that finish the same run do not conflict
+            # again.
+            jitter = random.uniform(0.5, 1.5)  # noqa: S311 - it is not a secret
             time.sleep(jitter * _FIRST_PAUSE_S * 2**attempt)
     return step()

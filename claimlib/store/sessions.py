@@ -20,11 +20,11 @@ from claimlib.store.location import Location
 def check_catalog_lasts(spark: SparkSession, where: str) -> None:
     """Raise UnsafeLocationError if a schema would disappear with the session.
 
-    Spark's own catalog lasts as long as the session, unless a metastore keeps it.  A schema that
-    exists there already, with a location, is accepted.
+    Spark's own catalog lasts only as long as the session, unless a metastore keeps it.  A schema
+    that exists there already is accepted.
     """
-    kept_in = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
-    is_kept = kept_in != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
+    implementation = spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+    is_kept = implementation != "in-memory" or "DATABRICKS_RUNTIME_VERSION" in os.environ
     if where.partition(".")[0] != "spark_catalog" or is_kept:
         return
     if not spark.catalog.databaseExists(where):
@@ -36,12 +36,13 @@ def check_catalog_lasts(spark: SparkSession, where: str) -> None:
         )
 
 
-# With other values Spark omits rows without an error.
+# With other values, Spark may omit rows without an error.
 _READS_ALL = {
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.databricks.delta.stalenessLimit": "0",
 }
+# A duration of zero in any unit, as `0`, `0.0` or `0 seconds`.
 _NO_TIME = re.compile(r"\s*0*(?:\.0*)?\s*[a-z]*\s*", re.IGNORECASE)
 
 
@@ -53,17 +54,17 @@ def check_reads_all(spark: SparkSession) -> None:
     Raises:
         ConfigError: a setting lets Spark skip files.  The message names it.
     """
-    for name, sound in _READS_ALL.items():
+    for name, required in _READS_ALL.items():
         try:
-            value = str(spark.conf.get(name, sound))
+            value = str(spark.conf.get(name, required))
         except PySparkException:  # serverless compute can neither read nor set it
             continue
-        if value.lower() != sound and not (sound == "0" and _NO_TIME.fullmatch(value)):
+        if value.lower() != required and not (required == "0" and _NO_TIME.fullmatch(value)):
             raise ConfigError(
-                f"{name} is {value} in this Spark session, so that rows may be missing from what it"
-                " reads, and their entries would be taken for deleted. Nothing was done. Set it to"
-                f" {sound} (--spark-conf {name}={sound}, or spark.conf.set in a notebook), and try"
-                " again",
+                f"{name} is {value} in this Spark session, so that Spark may skip rows, and their"
+                " entries would count as deleted. Nothing was done. Set it to"
+                f" {required} (--spark-conf {name}={required}, or spark.conf.set in a notebook),"
+                " and try again",
                 option=name,
             )
 
@@ -123,7 +124,7 @@ def struct_of(spark: SparkSession, identifier: str) -> StructType:
 
 def _says_missing(error: PySparkException) -> bool:
     condition = error.getCondition() or ""
-    # Spark raises the last one for an unknown catalog.
+    # Spark raises an error with the last of these marks for an unknown catalog.
     marks = ("NOT_FOUND", "MISSING", "PATH_DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
     return any(mark in condition for mark in marks)
 
@@ -131,8 +132,8 @@ def _says_missing(error: PySparkException) -> bool:
 def check_log_store(spark: SparkSession, location: Location) -> None:
     """Raise UnsafeLocationError if the store is on S3, and the session has no log store for it.
 
-    On S3 open-source Delta keeps two commits apart only within one driver, unless a log store does
-    more.  Databricks keeps them apart by itself.
+    Without a log store for S3, open-source Delta prevents two commits of one version only within
+    one driver.  Databricks prevents them by itself.
     """
     scheme = location.where.partition("://")[0]
     if scheme not in S3 or "DATABRICKS_RUNTIME_VERSION" in os.environ:

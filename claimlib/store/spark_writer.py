@@ -1,8 +1,8 @@
 """Write tables with Spark: appends with a token, MERGE, and rewrites of partitions.
 
-An append with the run's token adds new rows.  So they are added once, even if a driver resumes
-late, after a later run removed them.  A MERGE makes the changes, and leaves rows of this and later
-runs alone.  Instead of both, one commit with the token can write the table's rows again.
+An append with the run's token adds new rows.  So they are added only once, even if a driver resumes
+after a later run removed them.  A MERGE changes existing rows, but not those that this or a later
+run wrote.  Instead of both, one commit with the token can write all rows of the table again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from claimlib.store.writer import Removed, RunCommit, in_buckets, without_pinned
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
-# See `arranged`.
+# The number of tasks per bucket, and the most tasks for which it is set (`arranged`).
 _PARTS_PER_BUCKET, _MOST_PARTS = 4, 200
 
 
@@ -60,7 +60,8 @@ class SparkWriter:
         """Run one MERGE, UPDATE or DELETE on a table.
 
         Args:
-            statement: `{table}` means the table, `{name}` one of the frames.
+            statement: in it, `{table}` means the table, and `{name}` means the frame `name`.
+            frames: the frames by name.
 
         Returns: the values that Delta reports.  They are `num_affected_rows`, and for a MERGE also
             `num_updated_rows` and `num_deleted_rows`.
@@ -70,7 +71,7 @@ class SparkWriter:
             ConfigError: settings of the session made Delta skip the statement.
         """
         target = self._store.identifier(table)
-        if frames:  # then Spark formats the statement, so braces in a path are doubled
+        if frames:  # then Spark formats the statement, so braces in a path must be doubled
             target = target.replace("{", "{{").replace("}", "}}")
         text = statement.replace("{table}", target)
         with WRITES.by_spark(self._store.identifier(table)), errors_mapped(table):
@@ -89,7 +90,7 @@ class SparkWriter:
         if changes.rows is None and changes.new is None:
             return 0
         if TABLES[changes.table].partitioned_by is None:
-            return self._bring_in(changes, commit)
+            return self._apply_to_unpartitioned(changes, commit)
         if changes.new is not None:
             self._append_new(changes, commit)
         if changes.rows is None:
@@ -168,10 +169,10 @@ class SparkWriter:
             self._write("append", table, self._arranged(table, new), {}, commit.token, commit.note)
 
     def _is_rewritten(self, changes: Changes) -> bool:
-        """Return True if buckets are written again, because they are small or change much.
+        """Return True if the table is small, or so many rows change that buckets are written again.
 
-        They are not if rows were appended under the run's token, because Delta skips a second
-        commit with the same token.
+        Buckets are not written again if rows were appended under the run's token, because Delta
+        skips a second commit with the same token.
         """
         if changes.new is not None or changes.rows is None or changes.buckets is None:
             return False
@@ -182,8 +183,8 @@ class SparkWriter:
             return False
         if is_small:
             return True
-        there = self._store.read(changes.table).where(in_buckets(changes.buckets))
-        return there.count() <= limits.LIMITS.rows_per_change * changes.number_of_rows
+        in_table = self._store.read(changes.table).where(in_buckets(changes.buckets))
+        return in_table.count() <= limits.LIMITS.rows_per_change * changes.number_of_rows
 
     def _is_small(self, table: str) -> bool:
         """Return True if a table is known to have few rows now."""
@@ -198,17 +199,17 @@ class SparkWriter:
         reported = self.execute(changes.table, changes.merge_statement(), rows=rows)
         return int(reported["num_affected_rows"])
 
-    def _bring_in(self, changes: Changes, commit: RunCommit) -> int | None:
+    def _apply_to_unpartitioned(self, changes: Changes, commit: RunCommit) -> int | None:
         """Write new and changed rows into a table without buckets.
 
         The driver collects the differences (one row per changed stream, group or consumer), so that
         the table is read once.  If the table had few rows when the run was decided, one commit
-        writes it again.  That takes seven queries, and an append and a MERGE take thirteen.
+        writes all its rows again, because this takes fewer queries than an append and a MERGE.
         """
         table = changes.table
         is_untouched = self._store.version(table) == commit.pinned
-        there, had_few = self._before(table, commit, is_untouched=is_untouched)
-        due, added = changes.due(there), changes.added(there)
+        current, had_few = self._current(table, commit, is_untouched=is_untouched)
+        due, added = changes.due(current), changes.added(current)
         new = None if added is None else added.fetched()
         has_due = due.rows is not None and not due.rows.is_empty()
         is_due = has_due or (new is not None and not new.is_empty())
@@ -216,22 +217,26 @@ class SparkWriter:
             self._rewrite(changes, commit)
             if is_untouched:
                 return None
-        # A driver that stopped may have begun this with an append, which has used the token.
+        # If an earlier driver has appended rows under the token, Delta has skipped the rewrite.  So
+        # changes that are still due are written here.
         if new is not None:
             self.append(table, new, token=commit.token, note=commit.note)
         return self._merge(due) if has_due else 0
 
-    def _before(
+    def _current(
         self, table: str, commit: RunCommit, *, is_untouched: bool
     ) -> tuple[Relation, bool]:
         """Return a table's rows, and True if it had few rows when the run was decided.
 
-        A repeat gets the same answer, so it makes the same choice.
+        A repeat gets the same answer, so it writes in the same way.
+
+        Args:
+            is_untouched: True if the table is still at the version from which the run was decided.
         """
         now = self._store.relation(table)
         if is_untouched:
-            few = self._store.relation(table, commit.pinned).reused()
-            return (few, True) if few.is_in_memory else (now, False)
+            pinned = self._store.relation(table, commit.pinned).reused()
+            return (pinned, True) if pinned.is_in_memory else (now, False)
         then = readable_at(self._store, table, commit.pinned)
         return now, then is not None and then.reused().is_in_memory
 
@@ -282,7 +287,7 @@ class SparkWriter:
 def _frame(rows: Relation) -> DataFrame:
     """Return rows as a frame.
 
-    Few rows are computed first, so that Spark only has to write them.
+    If there are few rows, they are computed first, so that Spark only has to write them.
     """
     return frame_of(rows.fetched_few(limits.LIMITS.session_rows) or rows)
 
@@ -293,18 +298,18 @@ def is_arranged(table: Table) -> bool:
 
 
 def arranged(table: Table, rows: DataFrame, buckets: int) -> DataFrame:
-    """Return rows as the files of a partitioned table should hold them.
+    """Return rows in the order in which the files of a partitioned table should contain them.
 
     The rows of one bucket are together, sorted by the key, so that statistics can skip files.  This
     needs a shuffle.  Rows of tables without partitions are returned as they are.
 
     A task gets whole buckets.  There are several times as many tasks as buckets, so that few tasks
-    get more than one.  Very many buckets are divided well by Spark itself.
+    get more than one bucket.  If there are very many buckets, Spark chooses the number of tasks.
     """
     if table.partitioned_by is None:
         return rows
     order = [F.col(table.partitioned_by), *map(F.expr, table.key_order())]
     parts = _PARTS_PER_BUCKET * buckets
-    number: tuple[Any, ...] = (parts,) if parts <= _MOST_PARTS else ()
-    divided = rows.repartition(*number, table.partitioned_by)
+    parts_argument: tuple[Any, ...] = (parts,) if parts <= _MOST_PARTS else ()
+    divided = rows.repartition(*parts_argument, table.partitioned_by)
     return divided.sortWithinPartitions(order)

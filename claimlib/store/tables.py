@@ -56,11 +56,11 @@ class Store:
         is_embedded: True if the embedded engine executes all statements, False if Spark does.
         buckets: the number of partitions of entries, pending and journal.
         declared_source: the source that `init` declared.  None if it declared none.
-        declared_after: the number of the last run that was decided when `init` declared it.  0 if
-            there was none.
+        declared_after: the number of the last run that was decided when `init` declared the source.
+            0 if there was no such run.
         table_ids: the id of each table, as it was when the store was opened.
         accepted: the tables that `init` had accepted when the store was opened.
-        append_only: the tables with the property that rows cannot be changed.
+        append_only: the tables with the property `delta.appendOnly`, whose rows cannot be changed.
         lock: the lock that a run holds while it writes.
         logs: the reader of the logs of the tables.
     """
@@ -75,7 +75,7 @@ class Store:
         is_embedded: bool = False,
     ) -> None:
         if is_remote():
-            # Over Spark Connect, Delta's conflicts have their classes only after this import.
+            # Over Spark Connect, Delta's conflicts have their own classes only after this import.
             importlib.import_module("delta.connect")
         self._start = start
         self.is_embedded = is_embedded
@@ -148,8 +148,8 @@ class Store:
         # For a store that is opened in a session, DuckDB need not be installed.
         if self.is_embedded:
             return self._embedded_engine
-        inside = self._embedded_engine if has_embedded_packages() else None
-        return SparkEngine(self.spark, self.logs, inside, reads_tables=self._reads_files())
+        local_engine = self._embedded_engine if has_embedded_packages() else None
+        return SparkEngine(self.spark, self.logs, local_engine, reads_tables=self._reads_files())
 
     @cached_property
     def _embedded_engine(self) -> EmbeddedEngine:
@@ -186,7 +186,7 @@ class Store:
         """Return a table at one of its versions, read by Spark.
 
         Args:
-            version: None means as the table is when the frame is run.
+            version: None means the newest version when the frame is computed.
 
         Raises:
             VersionExpiredError: the version no longer exists.
@@ -200,7 +200,7 @@ class Store:
     def pin(self, tables: Collection[str] = tuple(TABLES)) -> Pins:
         """Return the current version of every table (or of some), and each table's id.
 
-        Other writers may commit while tables are pinned, so they are pinned in their order.
+        Other writers may commit while tables are pinned, so the order matters (`reading_order`).
         """
         versions: dict[str, int] = {}
         for stage in reading_order(tables):
@@ -214,7 +214,7 @@ class Store:
         """Return a table at one of its versions.
 
         Args:
-            version: None means as the table is when the relation is computed.
+            version: None means the newest version when the relation is computed.
             columns: None means all columns of the schema.  Columns that a user has added are
                 omitted, because a statement may use their names.
         """
@@ -222,7 +222,7 @@ class Store:
         return Relation(self.engine, TableScan(table, version, tuple(names)))
 
     def relation_of(self, frame: DataFrame) -> Relation:
-        """Return a relation of a frame's rows.  The embedded engine has them in memory."""
+        """Return a relation of a frame's rows.  For the embedded engine, they are fetched now."""
         node = Rows(frame.toArrow()) if self.is_embedded else External(frame)
         return Relation(self.engine, node)
 
@@ -234,7 +234,11 @@ class Store:
         return Relation(self.engine, Rows(arrow_table(values, wanted)))
 
     def bucket_of(self, stream: str) -> int:
-        """Return the bucket of a stream, by its spelled name."""
+        """Return the bucket of a stream.
+
+        Args:
+            stream: the spelled name of the stream.
+        """
         if stream not in self._buckets_of:
             row = Relation(self.engine, Rows(pa.table({"stream": [stream]})))
             bucket = f"{BUCKET_SQL.format(buckets=self.buckets)} AS bucket"
@@ -251,11 +255,11 @@ def has_embedded_packages() -> bool:
 
 
 def reading_order(tables: Collection[str]) -> tuple[list[str], ...]:
-    """Return tables that are written meanwhile, in the order in which they must be read.
+    """Return tables in the order in which they must be read while other writers commit.
 
-    `pending` is read first, and `entries` last.  So rows of `pending` and proofs that are read are
-    not newer than the rows of `entries` that are read.  Otherwise an entry that was added before
-    its pending row could count as deleted.
+    The tables of one list may be read at the same time.  `pending` is read first, and `entries`
+    last.  So no row of `pending` and no proof is newer than the rows of `entries`.  Otherwise an
+    entry that was added before its pending row could count as deleted.
     """
     first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
     return first, [name for name in tables if name not in {*first, *last}], last

@@ -18,8 +18,8 @@ T = TypeVar("T")
 def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
     """Make calls, a few at a time, and return their results.
 
-    The calls must not write to each other's tables.  All have ended when this function returns.  If
-    calls raise errors, the error of the first of these calls is raised.
+    The calls must not write to each other's tables.  All calls have ended when this function
+    returns.  If several calls raise errors, the error of the first of them is raised.
     """
     with ThreadPoolExecutor(_THREADS) as threads:
         return [future.result() for future in [threads.submit(call) for call in calls]]
@@ -28,8 +28,8 @@ def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
 class _Writes:
     """Keep the commits of this process to one table apart.
 
-    Before Spark puts a commit in place, its local file system checks that there is none yet.  No
-    other commit must come in between.
+    On a local file system, Spark first checks that a version has no commit yet, and then writes its
+    commit.  The embedded engine must not commit between these two steps.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class _Writes:
     def by_spark(self, table: str) -> Iterator[None]:
         """Let Spark commit to a table until the block ends.
 
-        Other threads may also commit to it by Spark.
+        Other threads may also commit to the table by Spark.
         """
         of_table = self._of(table)
         with of_table.lock:
@@ -53,9 +53,9 @@ class _Writes:
 
     @contextmanager
     def alone(self, table: str) -> Iterator[bool]:
-        """Yield True if Spark does not write to a table.
+        """Yield True if Spark does not commit to a table now, and False if it does.
 
-        Then Spark does not write to it before the block ends.
+        Until the block ends, Spark does not begin to commit to the table.
         """
         of_table = self._of(table)
         with of_table.lock:
@@ -68,7 +68,7 @@ class _Writes:
 
 @dataclass
 class _Table:
-    # Reentrant, because the thread that holds it may find that Spark must write.
+    # Reentrant, because a thread that holds the lock may find that Spark must write.
     lock: RLock = field(default_factory=RLock)
     writes_by_spark: int = 0
 

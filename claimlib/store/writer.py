@@ -45,7 +45,7 @@ class Writer(Protocol):
         With a token, rows are appended once: a repeat is skipped without an error.
 
         Args:
-            rows: columns that they lack are null.
+            rows: the rows.  Columns that they lack become null.
             note: the user metadata of the commit.
         """
         ...
@@ -93,12 +93,12 @@ class Writer(Protocol):
     def clean_log(self, table: str) -> None:
         """Write a checkpoint of a table's log, and delete log files beyond their retention.
 
-        The writer omits what Delta does itself.
+        A writer omits the steps that Delta does by itself.
         """
         ...
 
     def removable(self, table: str) -> Removed:
-        """Return what `vacuum` would delete now."""
+        """Count the files that `vacuum` would delete now."""
         ...
 
     def vacuum(self, table: str) -> Removed:
@@ -108,11 +108,11 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Count files that are deleted.
+    """Count deleted files.
 
     Attributes:
-        files: their number.
-        size_bytes: their size, or None if it is unknown.
+        files: the number of files.
+        size_bytes: the size of all files, or None if it is unknown.
     """
 
     files: int
@@ -122,25 +122,26 @@ class Removed:
 def target_bytes(table: str, files: Sequence[StoredFile]) -> int:
     """Return the approximate size of the files that a compaction writes.
 
-    In a table with large partitions, a file gets few rows, because a page reads whole files.
+    In a partitioned table with a key, the files have at most about `limits.file_rows` rows, because
+    a page reads whole files.
     """
     most: int = limits.LIMITS.compacted_bytes
-    has_ranges = TABLES[table].partitioned_by is not None and TABLES[table].key
-    if not has_ranges or not files:
+    is_sorted = TABLES[table].partitioned_by is not None and TABLES[table].key
+    if not is_sorted or not files:
         return most
     rows = sum(file.rows or 0 for file in files)
     size = sum(file.size_bytes for file in files)
-    of_rows = size * limits.LIMITS.file_rows // rows if rows else most
-    return max(_FEWEST_BYTES, min(most, of_rows))
+    bytes_of_rows = size * limits.LIMITS.file_rows // rows if rows else most
+    return max(_LEAST_BYTES, min(most, bytes_of_rows))
 
 
-_FEWEST_BYTES = 2**20
+_LEAST_BYTES = 2**20
 
 
 def to_compact(table: str, files: Sequence[StoredFile]) -> int:
     """Return the approximate number of files that a compaction replaces.
 
-    These are small files that are not alone in their partition.
+    A compaction replaces the small files of a partition that has more than one of them.
     """
     target = target_bytes(table, files)
     small = Counter(file.partition for file in files if file.size_bytes < target)
@@ -153,9 +154,10 @@ def in_buckets(buckets: Sequence[int]) -> str:
 
 
 def completed_rows(table: Table, rows: Relation, buckets: int) -> Relation:
-    """Return rows with all columns of a table, in the order of the table's key.
+    """Return rows with all columns of a table.
 
-    Columns that Delta generates are computed.  Columns that the rows lack are null.
+    Columns that Delta generates are computed.  Other columns that the rows lack are null.  Rows of
+    a partitioned table are sorted by partition and key.
     """
     known = set(rows.columns)
     completed = rows.select(
@@ -176,16 +178,18 @@ def completed_rows(table: Table, rows: Relation, buckets: int) -> Relation:
 
 
 def _generated(column: Column, buckets: int, *, has_it: bool) -> str:
-    made = (column.generated_as or "").format(buckets=buckets)
-    return f"{f'coalesce({column.name}, {made})' if has_it else made} AS {column.name}"
+    expression = (column.generated_as or "").format(buckets=buckets)
+    if has_it:
+        expression = f"coalesce({column.name}, {expression})"
+    return f"{expression} AS {column.name}"
 
 
 def without_pinned(changes: Changes, pinned: Relation | None) -> Changes:
     """Return the changes without the new rows that the table had when the run was decided.
 
     Args:
-        pinned: the rows of the table then.  None if they can no longer be read.  Then a row that
-            another writer has removed since is added again.
+        pinned: the rows of the table when the run was decided.  None if they can no longer be read.
+            In this case, a row that another writer has removed since is added again.
     """
     return changes if pinned is None else changes.not_in(pinned)
 

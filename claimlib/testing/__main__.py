@@ -38,15 +38,15 @@ def main() -> int:
     vectors.add_argument("--engine", choices=["embedded", "spark"], default="embedded")
     vectors.add_argument("--keep", type=Path, metavar="DIR", help="keep the store in DIR/store")
     options = parser.parse_args()
-    recorded = [step for file in options.files for step in steps(file, options.idle_rule)]
+    recorded_steps = [step for file in options.files for step in steps(file, options.idle_rule)]
     with tempfile.TemporaryDirectory() as folder:
         spark = _session() if options.engine == "spark" else None
         store = init(str((options.keep or Path(folder)) / "store"), spark=spark)
-        verdict = check(store, recorded)
+        verdict = check(store, recorded_steps)
     lines = [*verdict.failed]
     lines += [
-        f"not covered: the tables have no {name} yet ({n} steps)"
-        for name, n in sorted(verdict.not_covered.items())
+        f"not covered: the tables have no {command} yet ({number} steps)"
+        for command, number in sorted(verdict.not_covered.items())
     ]
     lines.append("each step counts twice: by the reference, and by the tables")
     skipped = 2 * sum(verdict.not_covered.values())

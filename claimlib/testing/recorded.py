@@ -1,6 +1,6 @@
 """Read a JSON file of a user, value by value.
 
-If a value is not as it must be, the error names its place.
+If a value is not valid, the error names its place in the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import MAX_I64
 
 _Key = TypeVar("_Key")
-_Kept = TypeVar("_Kept")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Recorded:
         ]
 
     def one_of(self, choices: type[StrEnum]) -> str:
-        """Return a text that is one of the choices."""
+        """Return a text, which must be one of the choices."""
         if not isinstance(self.value, str) or self.value not in list(choices):
             raise self.unfit(f"one of {', '.join(choices)}")
         return self.value
@@ -76,21 +76,24 @@ class Recorded:
         except IdError as error:
             raise self.unfit("a stream id") from error
 
-    def keyed(self, pairs: Iterable[tuple[_Key, _Kept]]) -> dict[_Key, _Kept]:
+    def keyed(self, pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:
         """Return the items of a list by key.
+
+        Args:
+            pairs: the key and the value of each item.
 
         Raises:
             ConfigError: two items have the same key.
         """
-        by_key: dict[_Key, _Kept] = {}
-        for key, kept in pairs:
+        by_key: dict[_Key, _Value] = {}
+        for key, value in pairs:
             if key in by_key:
                 raise self.unfit(f"one item of {key!s}")
-            by_key[key] = kept
+            by_key[key] = value
         return by_key
 
     def unfit(self, expected: str) -> ConfigError:
-        """Return the error that names file and place."""
+        """Return the error for an unexpected value.  It names the file and the value's place."""
         place = self.place or "the top"
         return ConfigError(
             f"{self.file} is not a vector file: at {place} there must be {expected},"
@@ -101,14 +104,15 @@ class Recorded:
 
 
 def read(file: Path) -> Recorded:
-    """Return the whole of a file.
+    """Return the whole content of a file.
 
     Raises:
-        ConfigError: it cannot be read, or is no JSON.  `Recorded`'s methods raise this error, too.
+        ConfigError: the file cannot be read, or is not JSON.  Methods of `Recorded` also raise this
+            error.
     """
     try:
         text = file.read_text(encoding="utf-8")
-        value = json.loads(text, object_pairs_hook=_object)
+        value = json.loads(text, object_pairs_hook=_checked_object)
     except OSError as error:
         raise ConfigError(
             f"the file {file} cannot be read: {error.strerror}", file=str(file), place=""
@@ -120,7 +124,7 @@ def read(file: Path) -> Recorded:
     return Recorded(file, "", value)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _checked_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         raise ValueError(f"an object has a key twice; it has {', '.join(key for key, _ in pairs)}")

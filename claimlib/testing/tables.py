@@ -23,7 +23,7 @@ from claimlib.store.tables import Store
 
 _Row = Mapping[str, Any]
 Proven = tuple[StreamId, StreamId] | None
-_BY_OUTSIDE = 0  # run_seq of rows that no run wrote
+_NO_RUN = 0  # the run_seq of rows that no run wrote
 
 
 def write_keyspace(
@@ -35,10 +35,10 @@ def write_keyspace(
     """Append a keyspace to a store that has none of its streams.
 
     Args:
-        snapshot_ms: the snapshot time of all groups, or of each stream's groups.  None means that
-            they have none.
-        proven: the id range over which the entries are complete, of all streams or of each.  None
-            means that there is no proof.
+        snapshot_ms: the snapshot time of all groups, or one time per stream.  None means that the
+            groups have no snapshot time.
+        proven: the id range over which the entries are complete, for all streams or per stream.
+            None means that there is no proof.
 
     Raises:
         StoreExistsError: the store has one of the streams.  Nothing was written.
@@ -51,18 +51,16 @@ def write_keyspace(
         name = spell(key)
         rows["streams"].append(_stream_row(name, stream, bounds))
         rows["entries"] += [
-            (name, *_bigints(stream_id), _pairs(fields), _BY_OUTSIDE)
+            (name, *_bigints(stream_id), _pairs(fields), _NO_RUN)
             for stream_id, fields in stream.entries.items()
         ]
         for group_name, group in stream.groups.items():
             names = (name, spell(group_name))
-            rows["groups"].append(
-                (*names, *_bigints(group.last_delivered_id), instant, _BY_OUTSIDE)
-            )
+            rows["groups"].append((*names, *_bigints(group.last_delivered_id), instant, _NO_RUN))
             rows["pending"] += [(*names, *_pending_row(entry)) for entry in group.pending]
             rows["consumers"] += [
-                (*names, spell(c.name), c.seen_time_ms, c.active_time_ms, _BY_OUTSIDE)
-                for c in group.consumers
+                (*names, spell(owner.name), owner.seen_time_ms, owner.active_time_ms, _NO_RUN)
+                for owner in group.consumers
             ]
     for table, values in rows.items():
         store.writer.append(table, store.rows(table, values, _COLUMNS[table]))
@@ -71,7 +69,7 @@ def write_keyspace(
 def read_groups(store: Store) -> dict[bytes, dict[bytes, Group]]:
     """Return the groups of a store by stream and name, from `groups`, `pending` and `consumers`.
 
-    A group that is only in `pending` is not among them.  Small tables in a folder of this machine
+    A group that has rows only in `pending` is omitted.  Small tables in a folder of this machine
     are read without Spark.
     """
     pending, consumers = _by_group(store, "pending"), _by_group(store, "consumers")
@@ -98,9 +96,17 @@ def request_table(
     """
     rows = [
         (
-            *(spell(stream), spell(group), spell(request.consumer), request.min_idle_ms),
-            *(to_bigint(request.start.ms), to_bigint(request.start.seq), request.justid),
-            *(str(request.idle_rule), str(request.profile), request.count, None),
+            spell(stream),
+            spell(group),
+            spell(request.consumer),
+            request.min_idle_ms,
+            to_bigint(request.start.ms),
+            to_bigint(request.start.seq),
+            request.justid,
+            str(request.idle_rule),
+            str(request.profile),
+            request.count,
+            None,
             *guard_values(request.guards).values(),
         )
         for (stream, group), request in requests.items()
@@ -109,17 +115,17 @@ def request_table(
 
 
 def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
-    """Raise an error if the store has one of the streams.
+    """Raise StoreExistsError if the store has one of the streams.
 
-    Every run refuses two rows of a stream.  A table at its first version is known to be empty, so
-    it needs no query.
+    Otherwise a stream would have two rows, so that every run would refuse it.  A table at its first
+    version is known to be empty, so no query is needed.
     """
     if store.version("streams") == 0:
         return
     names = sorted(map(spell, streams))
-    among = ", ".join(map(quote_text, names)) or "NULL"
-    there = store.relation("streams").select("stream").where(f"stream IN ({among})").arrow()
-    known = set(there["stream"].to_pylist())
+    listed = ", ".join(map(quote_text, names)) or "NULL"
+    existing = store.relation("streams").select("stream").where(f"stream IN ({listed})").arrow()
+    known = set(existing["stream"].to_pylist())
     if known_name := next((name for name in names if name in known), None):
         raise StoreExistsError(
             f"the store {store.where} has the stream {known_name} already, and a second copy of its"
@@ -131,33 +137,53 @@ def _check_has_none_of(store: Store, streams: Iterable[bytes]) -> None:
 
 _COLUMNS = {
     "streams": [
-        *("stream", "length", "complete_from_ms", "complete_from_seq"),
-        *("complete_to_ms", "complete_to_seq", "run_seq"),
+        "stream",
+        "length",
+        "complete_from_ms",
+        "complete_from_seq",
+        "complete_to_ms",
+        "complete_to_seq",
+        "run_seq",
     ],
     "entries": ["stream", "id_ms", "id_seq", "fields", "run_seq"],
     "groups": [
-        *("stream", "consumer_group", "last_delivered_ms", "last_delivered_seq"),
-        *("snapshot_ms", "run_seq"),
+        "stream",
+        "consumer_group",
+        "last_delivered_ms",
+        "last_delivered_seq",
+        "snapshot_ms",
+        "run_seq",
     ],
     "pending": [
-        *("stream", "consumer_group", "id_ms", "id_seq", "consumer", "delivery_time_ms"),
-        *("delivery_count", "run_seq"),
+        "stream",
+        "consumer_group",
+        "id_ms",
+        "id_seq",
+        "consumer",
+        "delivery_time_ms",
+        "delivery_count",
+        "run_seq",
     ],
     "consumers": [
-        *("stream", "consumer_group", "consumer", "seen_time_ms", "active_time_ms", "run_seq"),
+        "stream",
+        "consumer_group",
+        "consumer",
+        "seen_time_ms",
+        "active_time_ms",
+        "run_seq",
     ],
 }
 
 
 def _stream_row(name: str, stream: Stream, proven: Proven) -> tuple[object, ...]:
     bounds = (None,) * 4 if proven is None else (*_bigints(proven[0]), *_bigints(proven[1]))
-    return (name, len(stream.entries), *bounds, _BY_OUTSIDE)
+    return (name, len(stream.entries), *bounds, _NO_RUN)
 
 
 def _pending_row(entry: PendingEntry) -> tuple[object, ...]:
     owner = None if entry.consumer is None else spell(entry.consumer)
     state = (owner, entry.delivery_time_ms, entry.delivery_count)
-    return (*_bigints(entry.id), *state, _BY_OUTSIDE)
+    return (*_bigints(entry.id), *state, _NO_RUN)
 
 
 def _pairs(fields: Iterable[bytes]) -> list[tuple[bytes, bytes]]:

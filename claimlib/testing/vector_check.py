@@ -31,11 +31,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hold the result for some vector files.  A step counts twice, once per way.
+    """Hold the result for some vector files.
+
+    A step counts twice: once for the answer of the reference, and once for that of the tables.
 
     Attributes:
-        passed: the number of steps that were answered as by the server.
-        failed: a text for each step that was not.
+        passed: the number of answers that were like the server's.
+        failed: a text for each answer that was different.
         not_covered: the number of steps of each command that the tables do not have yet.
     """
 
@@ -48,18 +50,18 @@ def check(store: Store, recorded: Sequence[Step]) -> Verdict:
     """Compare the recorded answers of a server with those of the reference and of the tables.
 
     Args:
-        store: an empty store.  It contains the steps afterwards.
-        recorded: the steps.  Each one is a stream of its own.
+        store: an empty store.  Afterwards it contains one stream per step.
+        recorded: the steps.
     """
     covered = [step for step in recorded if _command(step) in COVERED]
     others = Counter(_command(step) for step in recorded if _command(step) not in COVERED)
-    ways = {
+    answers_by_way = {
         "reference": list(map(by_reference, covered)),
         "tables": _by_tables(store, covered),
     }
     failed = [
         f"{step.name}, {way}: {difference}"
-        for way, answers in ways.items()
+        for way, answers in answers_by_way.items()
         for step, answer in zip(covered, answers, strict=True)
         if (difference := step.difference(answer)) is not None
     ]
@@ -73,26 +75,28 @@ def _command(step: Step) -> str:
 def _by_tables(store: Store, recorded: Sequence[Step]) -> list[Answer]:
     """Return the answers of the tables, one per step.
 
-    Each step is a stream of its own with the state before it, in one store.  All steps of a command
-    that writes are one run.  A command that only reads, reads the state before it.
+    In the store, each step is a stream of its own, with the state before the step.  All steps of a
+    command that writes are one run.  Commands that only read come first, and need no run.
     """
     streams = {b"%d" % number: step for number, step in enumerate(recorded)}
     keyspace = {stream: step.before[KEY] for stream, step in streams.items()}
     write_keyspace(store, keyspace, {stream: step.now_ms for stream, step in streams.items()})
-    at = read_store(store)
+    reading = read_store(store)
     by_command: dict[str, dict[bytes, Step]] = defaultdict(dict)
     for stream, step in streams.items():
         by_command[_command(step)][stream] = step
-    replies = {stream: _read(at, stream, step) for stream, step in by_command["XPENDING"].items()}
-    for command, act in (("XAUTOCLAIM", _autoclaim), ("XCLAIM", _claim), ("XACK", _ack)):
+    replies = {
+        stream: _read(reading, stream, step) for stream, step in by_command["XPENDING"].items()
+    }
+    for command, execute in (("XAUTOCLAIM", _autoclaim), ("XCLAIM", _claim), ("XACK", _ack)):
         if by_command[command]:
-            replies |= act(store, by_command[command])
+            replies |= execute(store, by_command[command])
     groups = read_groups(store)
     return [Answer(replies[stream], groups.get(stream, {})) for stream in streams]
 
 
 def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """Return what one run of all XAUTOCLAIMs replied, by stream."""
+    """Return the replies of one run of all XAUTOCLAIMs, by stream."""
     parsed = {stream: _parsed(step, stream) for stream, step in streams.items()}
     requests = {call[0]: call[1] for call in parsed.values() if not isinstance(call, ReplyError)}
     reply = xautoclaim(store, request_table(store.engine, requests)) if requests else None
@@ -102,82 +106,90 @@ def _autoclaim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
         if isinstance(call, ReplyError):
             replies[stream] = {"err": call.message}
         elif call[0] in results.refused:
-            replies[stream] = {"err": _as_said(results.refused[call[0]], streams[stream], stream)}
+            replies[stream] = {
+                "err": _with_recorded_key(results.refused[call[0]], streams[stream], stream)
+            }
         else:
             replies[stream] = results.reply(*call)
     return replies
 
 
 def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """Return what one run of all XCLAIMs replied, by stream.
+    """Return the replies of one run of all XCLAIMs, by stream.
 
-    The server looks for the group before it looks at the arguments.  If the arguments are wrong,
-    the tables get an XCLAIM that changes nothing.  They refuse it if the group is unknown.
+    The server looks for the group before it looks at the arguments.  So if the arguments are wrong,
+    the tables get an XCLAIM that changes nothing.  The tables refuse it if the group is unknown.
     """
     parsed = {stream: _or_error(words.parse_xclaim, step) for stream, step in streams.items()}
     numbers = _numbered(streams, words=6)
-    claims = [NamedClaim(*_names_of(streams[s], s), _ruled(parsed[s], streams[s])) for s in numbers]
+    claims = [
+        NamedClaim(
+            *_names_of(streams[stream], stream), _claim_request(parsed[stream], streams[stream])
+        )
+        for stream in numbers
+    ]
     reply = xclaim(store, claims) if claims else None
     refused = _refused(reply)
     ids = _ids_of(reply)
     replies: dict[bytes, Any] = {}
     for stream, call in parsed.items():
-        number = numbers.get(stream, 0)  # 0: too few words to be a request
+        number = numbers.get(stream, 0)  # 0 if the step has too few words to be a request
         if number in refused:
-            replies[stream] = {"err": _as_said(refused[number], streams[stream], stream)}
+            replies[stream] = {"err": _with_recorded_key(refused[number], streams[stream], stream)}
         elif isinstance(call, ReplyError):
             replies[stream] = {"err": call.message}
         else:
-            rows = [row for row in ids.get(number, []) if row["status"] in _GOT]
+            rows = [row for row in ids.get(number, []) if row["status"] in _CLAIMED_STATUSES]
             replies[stream] = [
                 row["id"] if call.justid else [row["id"], _flat(row["fields"])] for row in rows
             ]
     return replies
 
 
-_GOT = ("claimed", "forced", "superseded")
-_NOTHING = ClaimRequest(b"nobody", 0, (), profile=Profile.REDIS_7_0)  # it makes no consumer
+_CLAIMED_STATUSES = ("claimed", "forced", "superseded")
+_NO_CLAIM = ClaimRequest(b"nobody", 0, (), profile=Profile.REDIS_7_0)  # creates no consumer
 
 
-def _ruled(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
+def _claim_request(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
+    """Return the parsed request under the rules of the step, or a request that changes nothing."""
     if isinstance(parsed, ReplyError):
-        return _NOTHING
+        return _NO_CLAIM
     return replace(parsed, idle_rule=step.idle_rule, profile=step.profile)
 
 
 def _ack(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
-    """Return what one run of all XACKs replied, by stream.
+    """Return the replies of one run of all XACKs, by stream.
 
-    The tables refuse unknown groups with an error that names all of them.  If a server does not
-    know the group, it acknowledges nothing and looks at no id.
+    The tables refuse unknown groups with an error that names all of them.  A server that does not
+    know the group replies 0, without looking at the ids.
     """
     parsed = {stream: _or_error(words.parse_xack, step) for stream, step in streams.items()}
     acks = {
-        stream: NamedAck(*_names_of(streams[stream], stream), _or_none(parsed[stream]))
+        stream: NamedAck(*_names_of(streams[stream], stream), _ids_or_empty(parsed[stream]))
         for stream in _numbered(streams, words=4)
     }
     unknown = _unknown_groups(store, list(acks.values()))
-    known = {s: ack for s, ack in acks.items() if (ack.stream, ack.group) not in unknown}
+    known = {stream: ack for stream, ack in acks.items() if (ack.stream, ack.group) not in unknown}
     ids = _ids_of(xack(store, list(known.values())) if known else None)
     numbers = {stream: number for number, stream in enumerate(known, start=1)}
     replies: dict[bytes, Any] = {}
-    for stream, ack in parsed.items():
+    for stream, parsed_ids in parsed.items():
         if stream in acks and stream not in known:
             replies[stream] = 0
-        elif isinstance(ack, ReplyError):
-            replies[stream] = {"err": ack.message}
+        elif isinstance(parsed_ids, ReplyError):
+            replies[stream] = {"err": parsed_ids.message}
         else:
             statuses = [row["status"] for row in ids.get(numbers[stream], [])]
             replies[stream] = statuses.count("acked")
     return replies
 
 
-def _or_none(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, ...]:
+def _ids_or_empty(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, ...]:
     return () if isinstance(parsed, ReplyError) else parsed
 
 
 def _unknown_groups(store: Store, acks: Sequence[NamedAck]) -> set[Names]:
-    """Return the groups that the tables do not have, so that they refuse XACKs."""
+    """Return the groups for which the tables refuse an XACK, because they do not have them."""
     try:
         xack(store, acks, dry_run=True)
     except RequestError as error:
@@ -193,9 +205,9 @@ def _or_error(parse: Callable[[Sequence[bytes]], T], step: Step) -> T | ReplyErr
 
 
 def _numbered(streams: Mapping[bytes, Step], words: int) -> dict[bytes, int]:
-    """Return numbers of the steps that have enough words for the server to look at their group."""
-    named = [stream for stream, step in streams.items() if len(step.command) >= words]
-    return {stream: number for number, stream in enumerate(named, start=1)}
+    """Number the steps that have enough words for the server to look at their group, from 1."""
+    complete = [stream for stream, step in streams.items() if len(step.command) >= words]
+    return {stream: number for number, stream in enumerate(complete, start=1)}
 
 
 def _names_of(step: Step, stream: bytes) -> Names:
@@ -203,15 +215,15 @@ def _names_of(step: Step, stream: bytes) -> Names:
 
 
 def _refused(reply: BulkReply | None) -> dict[int, str]:
-    """Return the reasons of refused requests, by number."""
+    """Return the reasons for which requests were refused, by number of the request."""
     refused = [] if reply is None else reply.requests.where("status = 'refused'").collect()
     return {row["request"]: row["reason"] for row in refused}
 
 
-def _as_said(message: str, step: Step, stream: bytes) -> str:
-    """Return the message of the tables about a step's stream, with the name that the server used.
+def _with_recorded_key(message: str, step: Step, stream: bytes) -> str:
+    """Return an error message of the tables, as the server words it for a step's recorded key.
 
-    The store has the stream under another name.
+    In the store, the stream has another name, and messages have a hint (`NOT_IN_GROUPS`).
     """
     key = step.command[1] if len(step.command) > 1 else KEY
     ours, theirs = (f"No such key '{text_of(name)}'" for name in (_stream_of(key, stream), key))
@@ -219,7 +231,7 @@ def _as_said(message: str, step: Step, stream: bytes) -> str:
 
 
 def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
-    """Return the results for the ids of each request, in the request's order."""
+    """Return the rows for the ids of each request, by number, in the order of the request."""
     ids: dict[int, list[Record]] = defaultdict(list)
     for row in [] if reply is None else reply.ids.collect():
         ids[row["request"]].append(row)
@@ -229,17 +241,17 @@ def _ids_of(reply: BulkReply | None) -> dict[int, list[Record]]:
     return ids
 
 
-def _read(at: Reading, stream: bytes, step: Step) -> Any:
+def _read(reading: Reading, stream: bytes, step: Step) -> Any:
     """Return the reply to an XPENDING."""
     key, group = step.command[1:3] if len(step.command) > 2 else (KEY, b"")
     names = (_stream_of(key, stream), group)
     try:
         query = words.parse_xpending(step.command)
         if query is None:
-            return as_text(words.summary_reply(pending_summary(at, *names)))
-        rows = pending_range(at, *names, query).collect()
+            return as_text(words.summary_reply(pending_summary(reading, *names)))
+        rows = pending_range(reading, *names, query).collect()
     except ReplyError as error:
-        return {"err": _as_said(error.message, step, stream)}
+        return {"err": _with_recorded_key(error.message, step, stream)}
     return [
         [_id(row), text_of(unspell(row["consumer"])), row["idle_ms"], row["delivery_count"]]
         for row in rows
@@ -259,22 +271,29 @@ def _stream_of(key: bytes, stream: bytes) -> bytes:
 
 
 def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
-    """Return the group and the request of a step, or the server's error.
+    """Return the group and the request of an XAUTOCLAIM, or the server's error.
 
-    The step's stream replaces `KEY`.
+    In the group, the step's stream replaces `KEY`.
     """
     try:
         key, group, request = words.parse_xautoclaim(step.command)
     except ReplyError as error:
         return error
     count = None if step.is_sweep else request.count
-    ruled = replace(request, count=count, idle_rule=step.idle_rule, profile=step.profile)
-    return (_stream_of(key, stream), group), ruled
+    request = replace(request, count=count, idle_rule=step.idle_rule, profile=step.profile)
+    return (_stream_of(key, stream), group), request
 
 
 @dataclass(frozen=True)
 class _Results:
-    """Hold what a run replied, by group: fields by claimed id, deleted ids, cursors, refusals."""
+    """Hold the reply of a run, by group.
+
+    Attributes:
+        claimed: the fields of each claimed entry, by id.
+        deleted: the ids of deleted entries.
+        cursors: the next id.
+        refused: the reasons for which groups were refused.
+    """
 
     claimed: Mapping[Names, Mapping[StreamId, Any]]
     deleted: Mapping[Names, list[StreamId]]
@@ -295,7 +314,7 @@ class _Results:
         return cls(claimed, deleted, cursors, refused)
 
     def reply(self, names: Names, request: AutoclaimRequest) -> Any:
-        """Return the reply to one request, as the vectors hold it."""
+        """Return the reply to one request, in the form of the vectors."""
         claimed = dict(sorted(self.claimed.get(names, {}).items()))
         rows = [
             str(stream_id) if request.justid else [str(stream_id), _flat(fields)]

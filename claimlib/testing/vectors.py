@@ -1,10 +1,10 @@
-"""Read recorded vectors: the answers of a server as values.  Compute those of the reference.
+"""Read the recorded answers of a server (vectors), and compute those of the reference.
 
 A vector file is JSON: `{"server", "profile", "idle_rule", "vectors": [...]}`.  A vector has `name`,
 `now_ms`, `before` (`last_generated_id`, `entries`, `groups`) and `steps`.  Each step has `command`
-(the words), `reply` and `after` (`groups`).  It begins with the state that the step before it left.
-The stream's key is `s`, and the stream never changes.  A reply consists of lists, texts, integers
-and null.  An error is `{"err": message}`.
+(the words), `reply` and `after` (`groups`).  Each step begins with the groups that the step before
+left.  The stream's key is `s`, and its entries never change.  A reply consists of lists, texts,
+integers and null.  An error is `{"err": message}`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ KEY = b"s"
 
 @dataclass(frozen=True)
 class Step:
-    """Hold one command of a vector, on the state that the step before it left.
+    """Hold one command of a vector, with the states before and after it.
 
     Attributes:
-        is_sweep: True if the command was repeated with its cursor until that was 0-0.  `reply` is
-            then all replies as one.
+        is_sweep: True if the command was repeated with its cursor until the cursor was 0-0.  Then
+            `reply` combines all replies.
     """
 
     vector: str
@@ -46,12 +46,12 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Return the name of the step for people."""
+        """Return the name of the step, as messages show it."""
         return f"{self.vector} / {self.number}"
 
     @property
     def error(self) -> str | None:
-        """Return the server's error, or None if it replied none."""
+        """Return the server's error, or None if the reply is not an error."""
         return self.reply["err"] if isinstance(self.reply, dict) else None
 
     @property
@@ -60,17 +60,17 @@ class Step:
         return Answer(self.reply, self.after[KEY].groups)
 
     def difference(self, answer: Answer) -> str | None:
-        """Return the command, and how an answer differs from the server's, or None if it does not.
+        """Return a text on how an answer differs from the server's, or None if it does not.
 
-        The text also has the stream before the command.
+        The text names the command, the differences, and the stream before the command.
         """
         lines = [
-            f"  {what}:\n    expected {wanted}\n    found    {actual}"
-            for what, wanted, actual in (
+            f"  {name}:\n    expected {expected}\n    found    {actual}"
+            for name, expected, actual in (
                 ("reply", self.expected.reply, answer.reply),
                 ("groups", self.expected.groups, answer.groups),
             )
-            if wanted != actual
+            if expected != actual
         ]
         command = " ".join(map(text_of, self.command))
         return "\n".join([command, *lines, f"  before:\n    {self.before[KEY]}"]) if lines else None
@@ -78,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """Hold a reply as the vectors have it, and the groups afterwards."""
+    """Hold a reply in the form of the vectors, and the groups after it."""
 
     reply: Any
     groups: Mapping[bytes, Group]
@@ -88,7 +88,7 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
     """Yield the steps of a vector file, in order.
 
     Args:
-        idle_rule: instead of the file's.
+        idle_rule: the rule to use instead of the file's.  None means the file's rule.
 
     Raises:
         ConfigError: the file does not exist, or is not a vector file.  The message names the place.
@@ -103,7 +103,8 @@ def steps(file: Path, idle_rule: IdleRule | None = None) -> Iterator[Step]:
 def by_reference(step: Step) -> Answer:
     """Return the reply and the state afterwards, as the reference computes them.
 
-    An error leaves the state as it was.  A sweep is one call with a COUNT that no PEL reaches.
+    After an error, the state is as before.  A sweep is one call with a COUNT that is larger than
+    any PEL.
     """
     sweep = (b"COUNT", b"%d" % COUNT_MAX) if step.is_sweep else ()
     try:
@@ -150,16 +151,16 @@ def _reply_of(recorded: Recorded) -> Any:
     """Check that a value is a reply, and return it unchanged.
 
     Raises:
-        ConfigError: it is no reply.
+        ConfigError: the value is not a reply.
     """
     if isinstance(recorded.value, dict):
         recorded.member("err").text()
         return recorded.value
-    left = [recorded]
-    while left:
-        node = left.pop()
+    unchecked = [recorded]
+    while unchecked:
+        node = unchecked.pop()
         if isinstance(node.value, list):
-            left += node.items()
+            unchecked += node.items()
         elif isinstance(node.value, str):
             node.text()
         elif node.value is not None and type(node.value) is not int:
@@ -221,12 +222,12 @@ def _consumer_of(recorded: Recorded) -> Consumer:
 
 
 def as_text(reply: words.Reply) -> Any:
-    """Return a reply with its byte strings as text, as the vectors hold it."""
+    """Return a reply in the form of the vectors, with texts instead of byte strings."""
     if isinstance(reply, list):
         return [as_text(item) for item in reply]
     return text_of(reply) if isinstance(reply, bytes) else reply
 
 
 def text_of(name: bytes) -> str:
-    """Return the text of the vectors for bytes of a server."""
+    """Return the text that stands for a server's bytes in the vectors."""
     return name.decode("utf-8", "surrogateescape")

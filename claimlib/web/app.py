@@ -1,7 +1,8 @@
 """Serve the pages of stores to a browser of this machine.
 
 Each address begins with a token that only the user of the process has.  The server listens on the
-loopback interface, and answers only requests that name it, so no page of another site can read it.
+loopback interface.  It answers only requests whose Host header names this machine, so a page of
+another site cannot read its answers.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _HEADERS = {
 def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
     """Return the application that serves the pages of stores under a token."""
     by_number = {str(number): served for number, served in enumerate(stores)}
-    one_at_a_time = Lock()  # a page reads with all cores; two at once would both be slower
+    one_at_a_time = Lock()  # each page uses all cores, so two pages at once would be slower
 
     def fleet_page(_: Request) -> Response:
         with one_at_a_time:
@@ -54,7 +55,7 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
             return _answer(lambda: page_of(served, dict(request.query_params)), "groups")
 
     pages = [Route("/", fleet_page), Route("/stores/{number}/{name}", store_page)]
-    # A browser asks for it by itself, and would report an error.
+    # A browser requests the icon by itself, and would report an error if there were no answer.
     icon = Route("/favicon.ico", lambda _: Response(status_code=204))
     return Starlette(
         routes=[Mount(f"/{token}", routes=pages), icon],
@@ -63,14 +64,14 @@ def app_of(stores: Sequence[ServedStore], token: str) -> Starlette:
 
 
 def _answer(page_of: Callable[[], Page], back: str) -> Response:
-    """Return a page, or the error that its function raises.
+    """Return a response with a page, or with the error that `page_of` raises.
 
     Args:
-        back: where the page of an error leads to.
+        back: the address to which the link of an error page leads.
     """
     try:
         page = page_of()
-    except Exception as error:  # noqa: BLE001 - each page answers, and the server goes on
+    except Exception as error:  # noqa: BLE001 - an error must not end the server
         known = translated(error)
         if not isinstance(known, ClaimlibError):
             terminal.say(f"{type(error).__name__}: {error}")

@@ -1,6 +1,7 @@
-"""State what each page of `claimlib serve` shows.  Each function reads a store and returns a page.
+"""Build the pages of `claimlib serve`.  Each function reads a store and returns a page.
 
-The pages of a store are beside each other, so a link from one to another is its name and a query.
+The addresses of a store's pages differ only in their last part.  So a link from one page to another
+is the name of the page and a query.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from claimlib.times import parse_duration_ms
 MOST_ROWS = 100
 """The largest number of rows of one table on a page."""
 _LONGEST_HREF = 8_000
-"""Characters.  The server refuses the head of a request with 16 KiB."""
+"""The most characters of a link.  The server refuses requests whose head has 16 KiB or more."""
 _PARTS = {
     "groups": "Groups",
     "entries": "Longest idle entries",
@@ -66,22 +67,22 @@ Query = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServedStore:
-    """Hold a store and its place among the pages.
+    """Hold a store and its name on the pages.
 
     Attributes:
-        name: the location that the user gave.
+        name: the location of the store, as the user wrote it.
     """
 
     name: str
     store: Store
 
 
-_FLEET = ("store", "groups", "pending", "stalled", "oldest_idle_ms", "unfinished")
+_FLEET_COLUMNS = ("store", "groups", "pending", "stalled", "oldest_idle_ms", "unfinished")
 
 
 def fleet(stores: Sequence[ServedStore]) -> Page:
     """Return the page with one row per store."""
-    columns = headings(*_FLEET)
+    columns = headings(*_FLEET_COLUMNS)
     rows = [_fleet_row(served) for served in stores]
     table = Report("Stores", columns, tuple(rows), (), {}, [])
     links = tuple(f"stores/{number}/groups" for number in range(len(stores)))
@@ -92,48 +93,50 @@ def fleet(stores: Sequence[ServedStore]) -> Page:
 
 def _fleet_row(served: ServedStore) -> tuple[str | int | None, ...]:
     try:
-        at = read_store(served.store)
-        groups = pending_overview(at, stalled_ms=DEFAULT_STALLED_MS)
+        reading = read_store(served.store)
+        groups = pending_overview(reading, stalled_ms=DEFAULT_STALLED_MS)
         (totals,) = groups.select(
-            *("count(*) AS groups", "coalesce(sum(pending), 0L) AS pending"),
+            "count(*) AS groups",
+            "coalesce(sum(pending), 0L) AS pending",
             "CASE WHEN count(*) = 0 THEN 0L ELSE sum(stalled) END AS stalled",
             "max(oldest_idle_ms) AS oldest_idle_ms",
         ).collect()
-    except Exception as error:  # noqa: BLE001 - the other stores are shown all the same
+    except Exception as error:  # noqa: BLE001 - the page must still show the other stores
         known = translated(error)
         why = str(known) if isinstance(known, ClaimlibError) else f"unexpected error: {error!r}"
-        return (f"{visible(served.name)}: {why}", *(None for _ in _FLEET[1:]))
+        return (f"{visible(served.name)}: {why}", *(None for _ in _FLEET_COLUMNS[1:]))
     numbers = (totals[name] for name in ("groups", "pending", "stalled"))
     return (
         visible(served.name),
         *numbers,
         idle(totals["oldest_idle_ms"]),
-        len(at.unfinished),
+        len(reading.unfinished),
     )
 
 
 def groups(served: ServedStore, query: Query) -> Page:
     """Return the page with the groups of a store, the longest idle first."""
     del query
-    at = read_store(served.store)
-    overview = pending_overview(at, stalled_ms=DEFAULT_STALLED_MS)
+    reading = read_store(served.store)
+    overview = pending_overview(reading, stalled_ms=DEFAULT_STALLED_MS)
     report = report_of_overview(served.name, overview, DEFAULT_STALLED_MS, MOST_ROWS, wall_ms())
-    shown = before_unfinished(report, at.unfinished)
-    return _page(served, "groups", shown, _group_links(shown))
+    report = before_unfinished(report, reading.unfinished)
+    return _page(served, "groups", report, _group_links(report))
 
 
 def group(served: ServedStore, query: Query) -> Page:
     """Return the page of one group: its owners, and its entries, the longest idle first.
 
     Args:
-        query: `stream` and `group`.  `owner`, `consumer` and `min_idle` choose entries.  An empty
-            consumer means all, an empty owner is a name.
+        query: `stream` and `group`.  `min_idle` chooses entries, and so does `owner` (in a link) or
+            `consumer` (from the form).  An empty `consumer` means all consumers, but an empty
+            `owner` means the consumer whose name is empty.
     """
-    key = _key(query)
-    at = read_store(served.store)
-    consumer = query.get("owner", query.get("consumer") or None)
-    owner = None if consumer is None else unspell_shown(consumer)
-    refuse_unknown(at, EVERYTHING, key, owner)
+    key = _group_key(query)
+    reading = read_store(served.store)
+    shown_owner = query.get("owner", query.get("consumer") or None)
+    owner = None if shown_owner is None else unspell_shown(shown_owner)
+    refuse_unknown(reading, EVERYTHING, key, owner)
     wanted = PendingRange(
         MIN_ID,
         MAX_ID,
@@ -141,14 +144,14 @@ def group(served: ServedStore, query: Query) -> Page:
         consumer=owner,
         min_idle_ms=parse_duration_ms(query["min_idle"]) if query.get("min_idle") else None,
     )
-    owners = report_of_summary(*key, pending_summary(at, *key))
+    owners = report_of_summary(*key, pending_summary(reading, *key))
     matching = replace(
-        matching_entries(at, *key, wanted),
+        matching_entries(reading, *key, wanted),
         order=(f"idle_ms{DESCENDING}", f"delivery_count{DESCENDING}", *ID_ORDER),
     )
     entries = report_of_entries(served.name, matching, MOST_ROWS)
     names = {"stream": query["stream"], "group": query["group"]}
-    of_owner = [_href("group", {**names, "owner": row["consumer"]}) for row in owners.records]
+    owner_links = [_href("group", {**names, "owner": row["consumer"]}) for row in owners.records]
     return Page(
         f"{visible(query['stream'])} / {visible(query['group'])}",
         owners.title,
@@ -156,16 +159,18 @@ def group(served: ServedStore, query: Query) -> Page:
         form=Form(
             "group",
             [
-                Field("consumer", "Consumer", consumer or ""),
+                Field("consumer", "Consumer", shown_owner or ""),
                 Field("min_idle", "Idle for at least, as 15m", query.get("min_idle", "")),
             ],
             "Choose entries",
             tuple(names.items()),
         ),
         sections=[
-            Section(_shown(_cut(owners), "Owners"), ("pending",), tuple(of_owner)),
             Section(
-                _shown(_without_group(entries), "Entries, the longest idle first"),
+                _retitled(_with_first_rows(owners), "Owners"), ("pending",), tuple(owner_links)
+            ),
+            Section(
+                _retitled(_without_group(entries), "Entries, the longest idle first"),
                 (),
                 _entry_links(entries),
             ),
@@ -176,16 +181,17 @@ def group(served: ServedStore, query: Query) -> Page:
 def entries(served: ServedStore, query: Query) -> Page:
     """Return the page with the longest idle entries of all groups."""
     del query
-    at = read_store(served.store)
-    report = report_of_entries(served.name, pending_entries(at), MOST_ROWS)
-    return _page(served, "entries", before_unfinished(report, at.unfinished), _entry_links(report))
+    reading = read_store(served.store)
+    report = report_of_entries(served.name, pending_entries(reading), MOST_ROWS)
+    shown = before_unfinished(report, reading.unfinished)
+    return _page(served, "entries", shown, _entry_links(report))
 
 
 def entry(served: ServedStore, query: Query) -> Page:
     """Return the page with the history of one entry.
 
     Args:
-        query: `stream`, `id`, and `group`, which may be missing.
+        query: `stream` and `id`.  Without `group`, the page shows all groups.
     """
     if "stream" not in query or "id" not in query:
         raise RequestError("name an entry: stream and id")
@@ -197,7 +203,7 @@ def entry(served: ServedStore, query: Query) -> Page:
         None if group_name is None else unspell_shown(group_name),
     )
     report = report_of_entry(history, MOST_ROWS)
-    of_run = tuple(
+    run_links = tuple(
         None if row["run_seq"] is None else _href("run", {"run": str(row["run_seq"])})
         for row in report.records
     )
@@ -206,7 +212,7 @@ def entry(served: ServedStore, query: Query) -> Page:
         report.notes[0] if report.notes else report.title,
         notes=report.notes[1:],
         links=_navigation(None),
-        sections=[Section(replace(_shown(report, "Events"), notes=()), (), of_run)],
+        sections=[Section(replace(_retitled(report, "Events"), notes=()), (), run_links)],
     )
 
 
@@ -222,7 +228,8 @@ def run(served: ServedStore, query: Query) -> Page:
     """Return the page with the report on one run.
 
     Args:
-        query: `run`, its number or its key.
+        query: `run`, the number or the key of a run.  Without it, the page is about the last
+            finished run.
     """
     return replace(page_of_run(run_report(served.store, query.get("run"))), links=_navigation(None))
 
@@ -231,7 +238,8 @@ def advice(served: ServedStore, query: Query) -> Page:
     """Return the page that compares values of min-idle.
 
     Args:
-        query: `min_idle`, values with spaces between them; it may be missing.
+        query: `min_idle`, values that are separated by spaces.  Without it, the page compares the
+            default values.
     """
     texts = query.get("min_idle", "").split()
     values = [parse_duration_ms(text) for text in texts] or DEFAULT_MIN_IDLES_MS
@@ -253,7 +261,8 @@ def dry_run(served: ServedStore, query: Query) -> Page:
     """Return the page with the report on a dry run of xautoclaim.
 
     Args:
-        query: `consumer` and `min_idle`.  Without them, the page has only the form.
+        query: `consumer`, which is `reclaimer` by default, and `min_idle`.  Without `min_idle`, the
+            page has only the form.
     """
     consumer, min_idle = query.get("consumer") or "reclaimer", query.get("min_idle", "")
     form = Form(
@@ -283,11 +292,11 @@ PAGES = {
     "advice": advice,
     "dry-run": dry_run,
 }
-"""The functions by the names of their pages."""
+"""The functions that return pages, by the name of the page."""
 
 
 def _page(served: ServedStore, name: str, report: Report, links: Iterable[str | None] = ()) -> Page:
-    section = Section(_shown(report, _PARTS[name]), (), tuple(links))
+    section = Section(_retitled(report, _PARTS[name]), (), tuple(links))
     about = f"store {served.name}"
     return Page(_PARTS[name], report.title, about, (), [section], _navigation(name))
 
@@ -297,21 +306,21 @@ def _navigation(current: str | None) -> tuple[Link, ...]:
     return (Link("All stores", "../../"), *parts)
 
 
-def _key(query: Query) -> tuple[bytes, bytes]:
+def _group_key(query: Query) -> tuple[bytes, bytes]:
     if "stream" not in query or "group" not in query:
         raise RequestError("name a group: stream and group")
     return unspell_shown(query["stream"]), unspell_shown(query["group"])
 
 
 def _href(name: str, query: Mapping[str, str | None]) -> str | None:
-    """Return a link, or None if a name is so long that no server takes the address."""
+    """Return a link, or None if the link is so long that the server would refuse it."""
     known = {key: value for key, value in query.items() if value is not None}
     href = f"{name}?{urlencode(known)}"
     return href if len(href) <= _LONGEST_HREF else None
 
 
 def _group_links(report: Report) -> tuple[str | None, ...]:
-    """Return the page of a group that each row leads to; the row with the totals leads nowhere."""
+    """Return links to the pages of groups, one per row, and None for the row with the totals."""
     links = (
         _href("group", {"stream": row["stream"], "group": row["consumer_group"]})
         for row in report.records
@@ -320,7 +329,7 @@ def _group_links(report: Report) -> tuple[str | None, ...]:
 
 
 def _entry_links(report: Report) -> tuple[str | None, ...]:
-    """Return the history of an entry that each row leads to."""
+    """Return links to the histories of entries, one per row."""
     return tuple(
         _href(
             "entry", {"stream": row["stream"], "group": row["consumer_group"], "id": str(row["id"])}
@@ -329,20 +338,20 @@ def _entry_links(report: Report) -> tuple[str | None, ...]:
     )
 
 
-def _shown(report: Report, title: str) -> Report:
+def _retitled(report: Report, title: str) -> Report:
     """Return a report under another title, and without the options that show more rows."""
-    rows = sum(1 for _ in report.records)  # without the totals
+    rows = sum(1 for _ in report.records)  # `records` omits the row with the totals
     cut_off = (f"only the first {rows} rows are shown",) if report.cut_off else ()
     return replace(report, title=title, cut_off=cut_off)
 
 
-def _cut(report: Report) -> Report:
-    """Return the first rows of a report that has a record per row."""
+def _with_first_rows(report: Report) -> Report:
+    """Return the report with at most `MOST_ROWS` rows.  Each of its rows must be a record."""
     hidden = not_shown(len(report.rows) - MOST_ROWS, "row", shown=MOST_ROWS)
     return replace(report, rows=report.rows[:MOST_ROWS], cut_off=tuple(hidden))
 
 
 def _without_group(report: Report) -> Report:
-    """Return a report without the columns of the group, which lead."""
+    """Return a report without its first columns, which name the group."""
     columns = dict(islice(report.columns.items(), len(GROUP), None))
     return replace(report, columns=columns, rows=tuple(row[len(GROUP) :] for row in report.rows))
