@@ -76,7 +76,13 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
     ended = store.relation("runs").where(f"ended_ms BETWEEN {since_ms:d}L AND {end_ms:d}L")
     (totals,) = plan.totals(ended).collect()
     first, last = totals.pop("first_run") or 0, totals.pop("last_run") or 0
-    journal = store.relation("journal").where(f"run_seq BETWEEN {first:d}L AND {last:d}L")
+    in_range = store.relation("journal").where(f"run_seq BETWEEN {first:d}L AND {last:d}L")
+    # A run between them may have ended later, or not at all.
+    journal = in_range.sql(
+        "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {ended} AS ended"
+        " ON this.run_seq = ended.run_seq",
+        ended=ended.select("run_seq"),
+    )
     claims = applied(
         journal.where(of_kinds(Kind.CLAIMED)), journal.where(of_kinds(Kind.LOST))
     ).reused()

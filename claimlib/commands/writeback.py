@@ -112,7 +112,7 @@ class WritebackReply:
     def groups(self) -> Relation:
         """Return one row per group.
 
-        Columns: stream, consumer_group, claims, deletions, moved, acknowledged, touched, gone.  The
+        Columns: stream, consumer_group, claims, removals, moved, acknowledged, touched, gone.  The
         last four are missing in a dry run.
         """
         return self._groups()

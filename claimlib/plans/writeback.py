@@ -191,9 +191,9 @@ OUTCOMES = (Kind.MOVED, Kind.ACKNOWLEDGED, Kind.TOUCHED, Kind.GONE)
 
 
 def planned_by_group(planned: Relation) -> Relation:
-    """Return one row per group: stream, consumer_group, `claims`, `deletions`.
+    """Return one row per group: stream, consumer_group, `claims`, `removals`.
 
-    `deletions` is the number of all other entries, so it includes acknowledgements.
+    `removals` is the number of the other entries, which were deleted or acknowledged.
 
     Args:
         planned: `entries`.
@@ -216,7 +216,7 @@ def written_by_group(rows: Relation) -> Relation:
 def _by_group(rows: Relation, is_claim: str, counts: dict[str, str]) -> Relation:
     named = {
         "claims": f"count_if({is_claim})",
-        "deletions": f"count_if(NOT ({is_claim}))",
+        "removals": f"count_if(NOT ({is_claim}))",
         **counts,
     }
     numbers = ", ".join(f"{value} AS {name}" for name, value in named.items())

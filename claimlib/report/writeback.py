@@ -13,7 +13,7 @@ from claimlib.report.model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import counted, group_row, groups_text, not_shown, repeated, visible
 
-_PLANNED = ("claims", "deletions")
+_PLANNED = ("claims", "removals")
 _NUMBERS = (*_PLANNED, *map(str, OUTCOMES))
 COLUMNS = headings(*GROUP, *_NUMBERS)
 
@@ -30,7 +30,7 @@ def report_of_writeback(reply: WritebackReply, limit: int | None = DEFAULT_LIMIT
     count = groups.count()
     (totals,) = groups.select(*(f"sum({name}) AS {name}" for name in _NUMBERS)).collect()
     totals = {name: number if count else 0 for name, number in totals.items()}
-    rows = fetch_rows(groups, ("claims + deletions DESC", *GROUP), limit, count)
+    rows = fetch_rows(groups, ("claims + removals DESC", *GROUP), limit, count)
     return Report(
         title=_title(reply),
         columns=COLUMNS,

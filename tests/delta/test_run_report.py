@@ -232,20 +232,43 @@ def test_a_report_on_2000_groups_is_small_and_counts_what_it_leaves_out(store):
     assert f"{HTML_BYTES // 1000} kB" in page
 
 
-def test_a_period_counts_what_its_runs_did_again_and_again(store):
+def sweep_three_times(store):
     write_keyspace(store, keyspace(b"s", b"t"), NOW_MS)
     for number, consumer in enumerate((b"alice", b"bob", b"alice")):
         now_ms = NOW_MS + number * HOUR_MS
         xautoclaim(store, SweepRequest(AutoclaimRequest(consumer, 1000)), now_ms=now_ms)
         append(store, "pending", *(pending_row("s", 100 + 10 * number + at) for at in range(3)))
-    report = period_report(store, 0)
-    journal = store.relation("journal").collect()
-    claims = [row for row in journal if row["kind"] == "claimed"]
+
+
+def claimed_again(claims):
+    """Return by run how many entries it claimed that an earlier run had claimed."""
     turns, again = Counter(), Counter()
     for row in sorted(claims, key=lambda row: row["run_seq"]):
         entry = (row["stream"], row["id_ms"])
         again[row["run_seq"]] += turns[entry] > 0
         turns[entry] += 1
+    return again
+
+
+def test_a_run_that_ended_outside_the_period_does_not_count(store):
+    sweep_three_times(store)
+    update(store, "runs", "run_seq = 2", ended_ms="1")
+    report = period_report(store, 2)
+    claims = store.relation("journal").where("kind = 'claimed' AND run_seq <> 2").collect()
+    again = claimed_again(claims)
+    assert [row["run_seq"] for row in report.runs] == [3, 1]
+    assert report.totals["claimed_again"] == again.total() > 0
+    taken = Counter(row["from_consumer"] for row in claims if row["stream"] == "s")
+    for row in report.losing_consumers:
+        assert row["entries"] <= taken[row["consumer"]]
+
+
+def test_a_period_counts_what_its_runs_did_again_and_again(store):
+    sweep_three_times(store)
+    report = period_report(store, 0)
+    journal = store.relation("journal").collect()
+    claims = [row for row in journal if row["kind"] == "claimed"]
+    again = claimed_again(claims)
     swept = [row for row in journal if row["kind"] == "swept"]
     for row in report.runs:
         seq = row["run_seq"]

@@ -86,7 +86,7 @@ def test_a_run_is_shown_then_written_back_by_a_user_with_the_documented_rights(
         "stream": "orders",
         "consumer_group": "w",
         "claims": 4,
-        "deletions": 1,
+        "removals": 1,
         "moved": 2,
         "acknowledged": 1,
         "touched": 1,
