@@ -60,9 +60,9 @@ def xack(
 ) -> BulkReply:
     """Remove ids from the pending entries lists.
 
-    This follows Redis' documentation of XACK, and Valkey 9.1: an id is removed from its list
-    regardless of its owner, and even if the stream no longer has the entry.  Unlike on a server, an
-    unknown group is an error, because it may be a typing error.
+    This does what Redis' documentation of XACK states and Valkey 9.1 does.  An id is removed for
+    any owner, and even if the stream no longer has the entry.  Unlike on a server, an unknown group
+    is an error, because it may be a typing error.
 
     Args:
         requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
