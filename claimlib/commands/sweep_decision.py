@@ -269,7 +269,7 @@ def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relati
 
 
 def without_duplicates(judged: Judged) -> Judged:
-    """Refuse also the groups that have two rows of one entry."""
+    """Return `judged` with the groups refused that have two rows of one entry."""
     touched = sweep.touched(judged.examined())
     return judged.rejudged(survey.without_duplicates(judged.groups, touched))
 

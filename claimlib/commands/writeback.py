@@ -266,7 +266,7 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """Decide a writeback.  To decide it, send its changes to the server.
+    """Send the changes of a run to the server, and build the decision from the outcomes.
 
     Attributes:
         finished: the run that is written back.

@@ -78,7 +78,7 @@ def xack(
         SourceMismatchError: the store mirrors a server, and to_write_back is False.  The next
             snapshot would make the ids pending again.
         RequestError: a request cannot be used, or its group is unknown (the error's field `groups`
-            lists the unknown groups).  Then no request is done.
+            lists all refused groups).  Then no request is done.
         DuplicateRowsError: pending has two rows for a named id.
         ForeignRunSeqError: the row of a named id has a run number that this store has not reached,
             so it may be copied from another store.

@@ -274,7 +274,10 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
 def _check_variables() -> None:
-    """Raise ConfigError for a misspelt variable.  Otherwise the guard that it means is missing."""
+    """Raise ConfigError for a misspelt variable.
+
+    If it were ignored, the guard that it is meant to set would be missing.
+    """
     for name in sorted(os.environ):
         words = name.upper()  # because the settings library ignores case
         section = words.removeprefix(_PREFIX).partition(_DELIMITER)[0].lower()
