@@ -1,4 +1,4 @@
-"""Build the replies of runs that claim, with their counts and their relations."""
+"""Build the replies of runs that claim, acknowledge or retire: their counts and relations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class RunReply:
 
     Attributes:
         run_seq: the run's number, or None in a dry run.
-        is_repeat: True if an earlier call with the same run id had done it.
-        journal: returns the journal rows of the run of some kinds.
-        near: returns the part of `entries` that has the payloads of given journal rows.
-        read: returns a table as the dry run has read it.  None if the reply is of a run.
+        is_repeat: True if an earlier call with the same run id did the run.
+        journal: returns the run's journal rows of the given kinds.
+        near: returns rows of `entries` that include the payloads of given journal rows.
+        read: returns a table at the version that the dry run read.  None unless this is a dry run.
     """
 
     ZEROS: ClassVar[Mapping[str, int]]
@@ -47,7 +47,7 @@ class RunReply:
     def of_finished(cls, store: Store, finished: FinishedRun) -> Self:
         """Return the reply of a finished run.
 
-        It is built from journal rows, so it is the same at any time.
+        The reply is built from journal rows, so a later call returns the same reply.
         """
         return cls(
             run_id=finished.run_id,
@@ -68,14 +68,17 @@ class RunReply:
         """
         with errors_mapped("pending"):
             rows = decision.rows.kept()
-            counted = _counted(rows)
+            number_by_kind = _number_by_kind(rows)
         return cls(
             run_id=None,
             run_seq=None,
             dry_run=True,
             is_repeat=False,
             # The journal also has rows about consumers, which are not counted.
-            counts={**decision.counts, **{name: counted.get(name, 0) for name in cls.ZEROS}},
+            counts={
+                **decision.counts,
+                **{name: number_by_kind.get(name, 0) for name in cls.ZEROS},
+            },
             journal=lambda *kinds: rows.where(of_kinds(*kinds)),
             near=lambda _: begun.relation("entries"),
             read=begun.relation,
@@ -101,20 +104,21 @@ class RunReply:
         )
 
     def _lost(self) -> Relation | None:
-        """Return the rows that another writer changed first, or None if there are none."""
+        """Return the journal rows of lost decisions, or None if no decision was lost."""
         return self.journal(Kind.LOST) if self.counts["lost"] else None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Hold how a command is called.
+    """Hold the arguments that commands have in common.
 
     Attributes:
-        run_id: the key of the run together with the command.  None means that one is generated.
+        run_id: identifies the run, together with the command.  None means that a run id is
+            generated.
         now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
             snapshot.
-        dry_run: True to decide and show, and to write nothing.
-        progress: called as each phase begins.  None shows nothing.
+        dry_run: True to decide, but write nothing.
+        progress: called as each phase begins.  If it is None, no progress is shown.
     """
 
     run_id: str | None
@@ -131,41 +135,55 @@ def answer(
     store: Store,
     command: str,
     request: Callable[[], Mapping[str, object]],
-    decided: Callable[..., Decision],
+    decide: Callable[..., Decision],
     call: Call,
 ) -> _Reply:
     """Return the reply of a run, or of its decision in a dry run.
 
     Args:
-        request: returns the JSON values that are stored with the run.
-        decided: decides, from a `Begun` and the option `refuse_duplicates`.
+        request: returns the JSON values that are stored with the run.  It is not called in a dry
+            run.
+        decide: returns the decision, from a `Begun` and the keyword `refuse_duplicates`.
     """
     if call.dry_run:
         begun = begin_dry_run(store, call.progress)
 
-        def would(*, refuse_duplicates: bool) -> _Reply:
-            return reply.of_decision(begun, decided(begun, refuse_duplicates=refuse_duplicates))
+        def decide_only(*, refuse_duplicates: bool) -> _Reply:
+            return reply.of_decision(begun, decide(begun, refuse_duplicates=refuse_duplicates))
 
-        return retry_naming_duplicates(would)
-    kept = request()
+        return retry_naming_duplicates(decide_only)
+    # `run` may be called twice, and the values may be expensive to compute.
+    request_values = request()
 
-    def once(*, refuse_duplicates: bool) -> FinishedRun:
+    def do_run(*, refuse_duplicates: bool) -> FinishedRun:
         return run(
             store,
             command=command,
-            request=kept,
-            decide=partial(decided, refuse_duplicates=refuse_duplicates),
+            request=request_values,
+            decide=partial(decide, refuse_duplicates=refuse_duplicates),
             run_id=call.run_id,
             now_ms=call.now_ms,
             progress=call.progress,
         )
 
-    return reply.of_finished(store, retry_naming_duplicates(once))
+    return reply.of_finished(store, retry_naming_duplicates(do_run))
 
 
 GROUPS_COLUMNS = (
-    *(*GROUP, "status", "reason", "pending_before", "claimed", "deleted", "lost", "pending_after"),
-    *("at_boundary", "oldest_idle_ms", "highest_delivery_count", "spared", "parked", "now_ms"),
+    *GROUP,
+    "status",
+    "reason",
+    "pending_before",
+    "claimed",
+    "deleted",
+    "lost",
+    "pending_after",
+    "at_boundary",
+    "oldest_idle_ms",
+    "highest_delivery_count",
+    "spared",
+    "parked",
+    "now_ms",
     "next_id",
 )
 """List the columns of `Reply.groups`, in order."""
@@ -173,27 +191,31 @@ GROUPS_COLUMNS = (
 
 @dataclass(frozen=True)
 class Reply(RunReply):
-    """Hold what a sweep did, or would do in a dry run.
+    """Hold the result of a sweep, or of its dry run.
 
-    The relations follow from the journal, so they are the same at any time.  Only payloads come
-    from `entries` as it is when they are computed.
+    The relations are computed from the journal, so they are the same at any time.  Only payloads
+    are read from the current rows of `entries`.
 
     Attributes:
-        run_id: the key of the run together with the command, or None in a dry run.
+        run_id: identifies the run, together with the command.  None in a dry run.
         run_seq: the number of the run, or None in a dry run.
         dry_run: True if nothing was written.
-        is_repeat: True if an earlier call with the same run id had done the run.
-        counts: of entries: claimed, deleted, lost, gone, spared and parked (see `groups`).
-            `delivered_later` counts entries delivered after the time of their group, which is then
-            too early.  Of groups: swept and refused.  `cursor` counts groups that got a page, or
-            whose cursor is stored.  `without_request` counts groups that match no request of a
-            policy.  It is missing if there are none.
+        is_repeat: True if an earlier call with the same run id did the run.
+        counts: numbers of entries and groups.
+            claimed, deleted, lost, spared, parked: entries, see `groups`.
+            gone: entries whose row of `pending` is missing.  It is unknown which writer removed it.
+            delivered_later: entries that were delivered after the time of their group.  If there
+            are any, this time is too early.
+            swept, refused: groups.
+            cursor: groups that got a page, or whose cursor is stored.
+            without_request: groups that match no request of a policy.  Missing if there are none.
     """
 
     ZEROS = dict.fromkeys(
         (
             *map(str, (Kind.CLAIMED, Kind.DELETED, Kind.SWEPT, Kind.REFUSED, Kind.CURSOR)),
-            *("lost", "gone"),
+            "lost",
+            "gone",
         ),
         0,
     )
@@ -204,10 +226,13 @@ class Reply(RunReply):
 
         Columns: stream, consumer_group, id (text), id_ms, id_seq, consumer, delivery_time_ms,
         delivery_count, from_consumer, from_delivery_time_ms, from_delivery_count, at_ms,
-        from_idle_ms, payload and fields.  from_idle_ms is its idle time at at_ms.  payload is
-        `present`, `not_kept` or `gone`.  `not_kept` means that the store never had the payload.
-        `gone` means that the store no longer has the entry.  payload is None with JUSTID.  fields
-        is None unless the payload is present.
+        from_idle_ms, payload and fields.  at_ms is the time of the claim, and from_idle_ms the idle
+        time of the entry then.  payload is one of:
+
+        - `present`: fields has the payload.  Otherwise fields is None.
+        - `not_kept`: the store has the entry without its payload.
+        - `gone`: the store no longer has the entry.
+        - None: the claim has JUSTID.
         """
         rows = self.journal(*_CLAIMED)
         has_claims = self.dry_run or any(self.counts.get(kind) for kind in _CLAIMED)
@@ -217,14 +242,18 @@ class Reply(RunReply):
 
     @cached_property
     def deleted(self) -> Relation:
-        """Return one row per deleted entry: the same key, the from_* columns, at_ms."""
+        """Return one row per deleted entry.
+
+        Columns: stream, consumer_group, id (text), id_ms, id_seq, from_consumer,
+        from_delivery_time_ms, from_delivery_count, at_ms and from_idle_ms (see `claimed`).
+        """
         return _entries(self._kept(self.journal(*_DELETED)))
 
     @cached_property
     def lost(self) -> Relation:
         """Return one row per decision that was lost because another writer changed the row first.
 
-        Columns: the key, the from_* columns.
+        The columns are those of `deleted`.
         """
         return _entries(self.journal(Kind.LOST))
 
@@ -245,18 +274,20 @@ class Reply(RunReply):
         status: `swept` or `refused`.
         reason: None unless refused.
         claimed, deleted, lost: numbers of entries.
-        pending_before, pending_after: the numbers of pending entries before the run, and without
-        the entries that the run deleted.
+        pending_before: the number of pending entries before the run.
+        pending_after: this number without the entries that the run deleted.
         at_boundary: the number of entries that were idle for exactly min_idle_ms.
-        oldest_idle_ms, highest_delivery_count: as the run found them.  None if no entry was
+        oldest_idle_ms, highest_delivery_count: their values before the run.  None if no entry was
         pending.
         pending_*, at_boundary, oldest_idle_ms and highest_delivery_count are None for a page, which
         does not read the whole PEL.
-        spared: the number of entries that were idle enough, and that a guard left to their owner.
-        parked: the number of claimed entries that were parked, as decided.
-        spared and parked are None if there are no guards, or the group was refused.
-        now_ms: the time at which the group was judged.
-        next_id: the cursor.  None if there is none.
+        spared: the number of entries that were idle enough, but stayed with their owner because of
+        a guard.
+        parked: the number of entries that the run decided to give to the parking consumer.  Lost
+        ones are included.
+        spared and parked are None if the request has no guards, or the group was refused.
+        now_ms: the time for which the idle times were computed.
+        next_id: see `cursors`.  None if `cursors` has no row for the group.
         """
         return _groups(
             self.journal(Kind.SWEPT, Kind.REFUSED),
@@ -267,7 +298,7 @@ class Reply(RunReply):
         )
 
     def _kept(self, rows: Relation) -> Relation:
-        """Return decisions without those that were lost."""
+        """Return the journal rows of decisions that were not lost."""
         lost = self._lost()
         if lost is None:
             return rows
@@ -278,16 +309,16 @@ _CLAIMED = (Kind.CLAIMED, Kind.FORCED)
 _DELETED = (Kind.DELETED, Kind.ACKED)
 
 
-def _counted(rows: Relation) -> Mapping[str, int]:
+def _number_by_kind(rows: Relation) -> Mapping[str, int]:
     """Return the number of rows of each kind."""
-    counted = rows.sql("SELECT kind, count(*) AS n FROM {this} AS this GROUP BY kind").collect()
-    return {row["kind"]: row["n"] for row in counted}
+    by_kind = rows.sql("SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind")
+    return {row["kind"]: row["number"] for row in by_kind.collect()}
 
 
 def _near(store: Store, claimed: Relation) -> Relation:
-    """Return the part of `entries` that holds the payloads of the claimed entries.
+    """Return the rows of `entries` within the bounds of the claimed entries.
 
-    Then no other files are read when a reply is shown.
+    So other files of the table need not be read to show a reply.
     """
     return store.relation("entries").within(where_ids_lie(claimed.where("NOT justid")))
 
@@ -297,16 +328,19 @@ def _cursors(rows: Relation) -> Relation:
         *GROUP,
         "cursor_name AS name",
         f"{id_text_sql('next_ms', 'next_seq')} AS next_id",
-        *("next_ms", "next_seq"),
+        "next_ms",
+        "next_seq",
     )
 
 
 PREVIOUS = (
-    *("from_consumer", "from_delivery_time_ms", "from_delivery_count", "at_ms"),
+    "from_consumer",
+    "from_delivery_time_ms",
+    "from_delivery_count",
+    "at_ms",
     "try_subtract(at_ms, from_delivery_time_ms) AS from_idle_ms",
 )
-"""List the columns of the earlier state of an entry, the time of the decision, and the idle time
-at that time."""
+"""List SQL for the earlier state of an entry, the time of the decision, and the idle time then."""
 _PREVIOUS_NAMES = (*PREVIOUS[:-1], "from_idle_ms")
 _NEW = ("consumer", "delivery_time_ms", "delivery_count")
 ENTRY_NAMES = (*GROUP, "id", *_PREVIOUS_NAMES)
@@ -320,16 +354,13 @@ def _entries(rows: Relation) -> Relation:
 
 
 def _claimed(rows: Relation, entries: Relation) -> Relation:
-    """Return claimed entries with their payload, which is joined after the claim.
-
-    With JUSTID there is no payload.
-    """
+    """Return claimed entries with their payload, see `Reply.claimed`."""
     id_ = (f"{id_text_sql()} AS id", "id_ms", "id_seq")
     return with_fields(rows.select(*GROUP, *id_, *_NEW, *PREVIOUS, "justid"), entries)
 
 
 def with_fields(rows: Relation, entries: Relation) -> Relation:
-    """Return rows with `payload` and `fields` (see `Reply.claimed`) for `justid`."""
+    """Return rows with `payload` and `fields` in place of `justid`, see `Reply.claimed`."""
     columns = (f"this.{name}" for name in rows.columns if name != "justid")
     return rows.sql(
         f"""
@@ -355,7 +386,14 @@ def _groups(
     lost: Relation,
     cursors: Relation,
 ) -> Relation:
-    told = ("reason", "pending_before", "at_boundary", "highest_delivery_count", "spared", "parked")
+    of_journal = (
+        "reason",
+        "pending_before",
+        "at_boundary",
+        "highest_delivery_count",
+        "spared",
+        "parked",
+    )
     return groups.sql(
         f"""
         WITH numbers AS (
@@ -366,7 +404,7 @@ def _groups(
                 UNION ALL SELECT {GROUP_SQL}, 0, 0, 1 FROM {{lost}} AS l
             ) AS each_entry GROUP BY {GROUP_SQL}
         ), counted AS (
-            SELECT {GROUP_SQL}, {", ".join(told)}, kind AS status, at_ms AS now_ms,
+            SELECT {GROUP_SQL}, {", ".join(of_journal)}, kind AS status, at_ms AS now_ms,
                 try_subtract(at_ms, oldest_delivery_time_ms) AS oldest_idle_ms,
                 coalesce(numbers.claimed, 0L) AS claimed,
                 coalesce(numbers.deleted, 0L) AS deleted, coalesce(numbers.lost, 0L) AS lost

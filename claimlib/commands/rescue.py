@@ -1,7 +1,7 @@
 """Rescue stalled entries of a server: snapshot, sweep and writeback under one run id.
 
-Each of the three is a run of its own.  A repeat with the same run id finds those that are done, and
-continues with the first that is not.
+Each of the three is a run of its own.  A repeat with the same run id skips the runs that are done,
+and continues with the first run that is not.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from claimlib.store.tables import Store
 
 @dataclass(frozen=True, slots=True)
 class RescueReply:
-    """Hold what a rescue did, or would do in a dry run.
+    """Hold the result of a rescue, or of its dry run.
 
     Attributes:
-        run_id: the run id of all its runs.
-        read: the snapshot.
-        swept: the sweep, or the dry run of the sweep.
-        written: the writeback, or None if the sweep changed nothing, or in a dry run.
-        stalled: the number of entries in the scope of the sweep that are still stalled.  These had
-            been idle for its minimum idle time at their group's snapshot.
+        run_id: the run id of all three runs.
+        read: the reply of the snapshot.
+        swept: the reply of the sweep, or of its dry run.
+        written: the reply of the writeback.  None in a dry run, or if the sweep changed nothing.
+        stalled: the number of entries in the scope of the sweep that are still stalled.  An entry
+            is stalled if it had been idle for the sweep's minimum idle time at the snapshot.
     """
 
     run_id: str
@@ -56,18 +56,19 @@ def rescue(
 
     Args:
         reading: the server, and which of its streams and groups are read.
-        sweep: the sweep.  Its globs are those of the reading.
-        run_id: the run id of the snapshot, the sweep and the writeback.  None means that one is
-            generated.
+        sweep: the request of the sweep.  The caller gives it the globs of the reading.
+        run_id: the run id of the snapshot, the sweep and the writeback.  None means that a run id
+            is generated.
         max_age_ms: see `writeback`.
-        dry_run: take the snapshot, and show what would be claimed.  The sweep is not written to the
-            store, and nothing is sent.
+        dry_run: True to take the snapshot, and only show the entries that would be claimed.  The
+            sweep is not written to the store, and nothing is sent.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
         The errors of `snapshot`, `xautoclaim` and `writeback`.
     """
-    # The snapshot of a dry run must not count as that of the rescue that follows it.
+    # A dry run takes its snapshot under a new run id.  Under the given run id, a later rescue would
+    # find this snapshot done, and take none.
     run_id = uuid.uuid4().hex if run_id is None or dry_run else parse_run_id(run_id)
     request = SnapshotRequest(
         reading.label, reading.stream_glob, reading.group_glob, reading.fields, RemovalLimits()
@@ -89,7 +90,7 @@ def rescue(
 
 
 def _stalled(store: Store, sweep: SweepRequest) -> int:
-    """Return the number of entries that had been idle for the minimum idle time at the snapshot."""
+    """Return the number of stalled entries, see `RescueReply.stalled`."""
     groups = pending_overview(
         read_store(store),
         scope=Scope(sweep.stream_glob, sweep.group_glob),

@@ -22,7 +22,7 @@ from claimlib.store.tables import Store
 from claimlib.terminal import listed, one_line
 
 COMMAND = "reset-cursor"
-_SHOWN = 10
+_MOST_NAMES = 10
 
 
 def reset_cursor(
@@ -38,11 +38,11 @@ def reset_cursor(
 
     Args:
         name: the name of the cursor, as given with `--cursor`.
-        to: the first id of the next page.  0-0 means the first entry.
+        to: the id at which the next page begins.  0-0 means the first entry.
 
     Raises:
         RequestError: the name is not valid, or no group that the globs match has this cursor.
-            Nothing is written.
+            Then nothing is written.
         RunKeyConflictError, LostRaceError: see `runs.run`.
     """
     request = {
@@ -61,11 +61,13 @@ def reset_cursor(
     )
 
 
-def _not_found(where: str, cursors: Relation, name: str, scope: Scope) -> str:
+def _not_found_message(where: str, cursors: Relation, name: str, scope: Scope) -> str:
     of_name = cursors.where(f"name = {quote_text(name)}")
     if of_name.is_empty():
         names = cursors.distinct("name")
-        shown = [one_line(row["name"]) for row in names.order_by("name").limit(_SHOWN).collect()]
+        shown = [
+            one_line(row["name"]) for row in names.order_by("name").limit(_MOST_NAMES).collect()
+        ]
         known = "the store has no cursors"
         if shown:
             known = f"known cursors: {listed(shown, names.count())}"
@@ -84,22 +86,25 @@ def groups_with_cursor(begun: Begun, name: str, scope: Scope) -> Relation:
         RequestError: no group has the cursor.
     """
     cursors = begun.relation("cursors")
-    # One row per key, even if the cursor has two rows.  Both rows are set.
+    # One row per group, even if the table has two rows of the cursor.  The run changes both.
     of_name = cursors.where(f"name = {quote_text(name)} AND {scope.has_group()}")
     groups = of_name.distinct(*GROUP).fetched()
     if groups.is_empty():
-        raise RequestError(_not_found(begun.store.where, cursors, name, scope), cursor=name)
+        raise RequestError(_not_found_message(begun.store.where, cursors, name, scope), cursor=name)
     return groups
 
 
 def _decide(begun: Begun, name: str, scope: Scope, to: StreamId) -> Decision:
     groups = groups_with_cursor(begun, name, scope)
     rows = groups.select(
-        *(f"'{Kind.CURSOR}' AS kind", *GROUP, f"{quote_text(name)} AS cursor_name"),
+        f"'{Kind.CURSOR}' AS kind",
+        *GROUP,
+        f"{quote_text(name)} AS cursor_name",
         f"{bigint_sql(to_bigint(to.ms))} AS next_ms",
         f"{bigint_sql(to_bigint(to.seq))} AS next_seq",
     )
     named = groups.select(*GROUP, f"{quote_text(name)} AS name")
     before = previous.cursor_rows(named, begun.relation("cursors"))
     all_rows = union_by_name([rows, before], JOURNAL_ROW)
+    # The report replaces this 0 by the number of journal rows of the kind.
     return Decision(all_rows, counts={str(Kind.CURSOR): 0})

@@ -40,7 +40,7 @@ class Retirement:
         recipients: the consumers that get the entries that the stream still has, in turn.  The n-th
             by id (from 0) goes to recipient n modulo the number of recipients.
         idle_ms: retire only consumers whose seen time is at least this long ago.  A consumer whose
-            seen time is unknown stays.  None means that all are retired.
+            seen time is unknown stays.  None means that consumers are retired at any seen time.
 
     Raises:
         RequestError: there is no recipient, a recipient is named twice, the consumer is a
@@ -90,7 +90,7 @@ class Retirement:
                 else {"consumer": spell(self.consumer)}
             ),
             "recipients": list(map(spell, self.recipients)),
-            # It is omitted if it is not given, so that requests of earlier versions stay the same.
+            # Omitted if None, so that the request of a repeat equals that of an earlier version.
             **({} if self.idle_ms is None else {"idle_ms": self.idle_ms}),
         }
 
@@ -113,52 +113,53 @@ def retire(
 ) -> BulkReply:
     """Give all pending entries of consumers to other consumers, and remove the consumers.
 
-    Idle times do not matter, as in XCLAIM with min-idle 0 and JUSTID: delivery counts stay the
-    same, and the delivery time becomes now.  Entries that the streams no longer have become
-    tombstones.  A consumer that receives entries meanwhile stays, and `counts["retired"]` does not
-    count it.  Retire it again.  `counts["not_idle"]` counts the consumers that stay because of
+    The entries change owner as in XCLAIM with min-idle 0 and JUSTID.  So their idle times do not
+    matter, their delivery counts stay the same, and their delivery times become `now_ms`.  Entries
+    that the streams no longer have become tombstones.
+
+    A consumer that receives entries meanwhile stays, and must be retired again.  It is not counted
+    in `counts["retired"]`.  `counts["not_idle"]` is the number of consumers that stay because of
     `idle_ms`.
 
     Args:
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         now_ms: the time of the claims, ms since the epoch.  None means the group's snapshot time.
-        dry_run: decide and show, and write nothing.
+        dry_run: True to decide, but write nothing.
         progress: called as each phase begins, and again with each new detail.
 
-    Returns: one request per recipient.  Deleted entries belong to the first recipient's request.
+    Returns: the reply, with one request per recipient.  Deleted entries belong to the request of
+    the first recipient.
 
     Raises:
         RequestError: the group, the consumer or a recipient is not known.
-        InputError: the group cannot be judged.  It has no snapshot time, negative times or counts,
-            two rows of one id, or an id outside the range that is proven complete.
+        InputError: the group is refused.  It has no snapshot time, negative times or counts, two
+            rows of one id, or an id outside the range that is proven complete.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
 
-    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+    def decide_retirement(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
         matching = matching_consumers(begun, retirement).fetched()
         leaving = _idle(matching, groups, retirement, now_ms).fetched()
-        wanted = [
+        named_claims = [
             NamedClaim(
                 retirement.stream, retirement.group, ClaimRequest(recipient, 0, (), justid=True)
             )
             for recipient in retirement.recipients
         ]
-        claims = bulk.claims(claim_table(store.engine, wanted), groups, now_ms).fetched()
-        ids = (
-            bulk.handed_over(*_owned(begun, retirement, leaving), claims, len(wanted))
-            .reused()
-            .kept()
-        )
+        claims = bulk.claims(claim_table(store.engine, named_claims), groups, now_ms).fetched()
+        pending, entries = _owned_entries(begun, retirement, leaving)
+        ids = bulk.handed_over(pending, entries, claims, len(named_claims)).reused().kept()
         result = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),
             groups,
             refuse_duplicates=refuse_duplicates,
         )
-        _refuse_refused(result)
+        _check_accepted(result)
         retired = leaving.select(f"'{Kind.RETIRED}' AS kind", *GROUP, "consumer")
         before = previous.consumer_rows(leaving, begun.relation("consumers"))
         decision = result.decision(retired, before)
@@ -168,24 +169,26 @@ def retire(
         return replace(decision, counts={**decision.counts, **counts})
 
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(BulkReply, store, COMMAND, retirement.as_json, decided, call)
+    return answer(BulkReply, store, COMMAND, retirement.as_json, decide_retirement, call)
 
 
-def _owned(begun: Begun, retirement: Retirement, leaving: Relation) -> tuple[Relation, Relation]:
-    """Return the pending entries of consumers, and the entries of their stream."""
+def _owned_entries(
+    begun: Begun, retirement: Retirement, leaving: Relation
+) -> tuple[Relation, Relation]:
+    """Return the pending entries of the leaving consumers, and all entries of their stream."""
     stream, group = spell(retirement.stream), spell(retirement.group)
-    near = is_stream(stream, begun.store.buckets)
-    owned = f"{near} AND {is_group(stream, group)} AND {retirement.matches()}"
+    is_in_stream = is_stream(stream, begun.store.buckets)
+    is_owned = f"{is_in_stream} AND {is_group(stream, group)} AND {retirement.matches()}"
     pending = (
         begun.relation("pending")
-        .where(owned)
+        .where(is_owned)
         .sql(
             "SELECT /*+ BROADCAST(leaving) */ this.* FROM {this} AS this"
             " LEFT SEMI JOIN {leaving} AS leaving ON this.consumer = leaving.consumer",
             leaving=leaving,
         )
     )
-    return pending, begun.relation("entries").select(*ENTRY_IDS).where(near)
+    return pending, begun.relation("entries").select(*ENTRY_IDS).where(is_in_stream)
 
 
 def _idle(
@@ -202,9 +205,10 @@ def _idle(
 
 
 def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
-    """Return one row per consumer that the retirement matches: its key, and `seen_time_ms`.
+    """Return one row per consumer that the retirement matches.
 
-    seen_time_ms is None if only `pending` has the consumer.
+    Columns: stream, consumer_group, consumer and seen_time_ms, which is None if only `pending` has
+    the consumer.
 
     Raises:
         RequestError: the store does not know the group, the consumer or a recipient, or no consumer
@@ -214,11 +218,11 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
     stream, group = spell(retirement.stream), spell(retirement.group)
     recipients = list(map(spell, retirement.recipients))
     is_recipient = f"consumer IN ({', '.join(map(quote_text, recipients))})"
-    wanted = f"{is_group(stream, group)} AND ({is_recipient} OR {retirement.matches()})"
-    near = is_stream(stream, begun.store.buckets)
-    known = (
+    is_named = f"{is_group(stream, group)} AND ({is_recipient} OR {retirement.matches()})"
+    is_in_stream = is_stream(stream, begun.store.buckets)
+    consumers = (
         begun.relation("consumers")
-        .where(wanted)
+        .where(is_named)
         .sql(
             f"""
         SELECT {GROUP_SQL}, consumer, max(seen_time_ms) AS seen_time_ms
@@ -227,13 +231,13 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
             UNION ALL SELECT {GROUP_SQL}, consumer, NULL FROM {{owning}} AS owning
         ) AS known GROUP BY {GROUP_SQL}, consumer
         """,
-            owning=begun.relation("pending").where(f"{wanted} AND {near}"),
+            owning=begun.relation("pending").where(f"{is_named} AND {is_in_stream}"),
         )
         .fetched()
     )
-    existing = {row["consumer"] for row in known.collect()}
+    existing = {row["consumer"] for row in consumers.collect()}
     missing = [name for name in recipients if name not in existing]
-    matching = known.where(retirement.matches())
+    matching = consumers.where(retirement.matches())
     if matching.is_empty():
         name = retirement.consumer
         missing.insert(0, f"matching {name}" if isinstance(name, str) else spell(name))
@@ -243,9 +247,9 @@ def matching_consumers(begun: Begun, retirement: Retirement) -> Relation:
 
 
 def _as_globs(key: tuple[str, str]) -> tuple[str, ...]:
-    """Return the names if each is a glob that matches only itself.
+    """Return the stream and the group as globs for `claimlib describe`.
 
-    Else return no names, which means all groups.
+    If one of the names has a special meaning in a glob, return no globs, which means all groups.
     """
     is_plain = all(name and literal_name(name) is not None for name in key)
     return key if is_plain else ()
@@ -260,7 +264,8 @@ def _refuse_missing(where: str, key: tuple[str, str], missing: Collection[str]) 
     )
 
 
-def _refuse_refused(decided: Decided) -> None:
+def _check_accepted(decided: Decided) -> None:
+    """Raise InputError if the group is refused."""
     refused = decided.judged.where("reason IS NOT NULL").first()
     if refused is not None:
         raise InputError(

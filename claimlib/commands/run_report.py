@@ -31,8 +31,8 @@ from claimlib.store.tables import Store
 MOST_GROUPS = MOST_TRANSFERS = 20
 """Limit the numbers of groups, and of pairs of owners, that a report names."""
 _REMOVED = (*REMOVED, Kind.PENDING_REMOVED)
-_OF_JOURNAL = (*map(str, plan.CHANGES), "changed", str(Kind.LOST), "refused")
-"""List the numbers of `totals` that only the run's rows in the journal state."""
+_COUNTED_IN_JOURNAL = (*map(str, plan.CHANGES), "changed", str(Kind.LOST), "refused")
+"""List the numbers of `totals` that are unknown if the run's journal rows were deleted."""
 _REFUSED_FIRST = f"reason IS NOT NULL{DESCENDING}"
 
 
@@ -43,30 +43,32 @@ class RunReport:
     Attributes:
         where: the location of the store.
         undone_by: the key of the run that has undone it, or None.
-        can_be_undone: True if `claimlib undo` takes the run.
-        unfinished: the keys of the runs that are decided and not finished.
+        can_be_undone: True if `claimlib undo` accepts the run.
+        unfinished: the keys of the runs that are decided, but not finished.
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
         stalled_after_ms: the idle time from which an entry counts as stalled.
         totals: by name, the sums and maxima of all groups (see `plans.run_report.totals`).  The
             numbers of a time (`before`, `after`) are None if the tables of that time can no longer
             be read.
-        balance: how the pending entries add up: `before` + `added` - `removed` + `by_others` =
-            `after`.  The run made the changes `added` and `removed`.  Other writers made the change
-            `by_others` during the run.  None if `before` or `after` is unknown, or the run's rows
-            in the journal are deleted.
-        groups: one row per group, refused ones first, then by stalled entries and by changes.  See
-            `plans.run_report.by_group`.
-        transfers: one row per group, earlier and new owner, the most entries first.  See
-            `plans.run_report.transfers`.
-        transfers_total: the number of all such rows, `pairs`, and of their `entries`.
+        balance: the numbers in `before` + `added` - `removed` + `by_others` = `after`, which count
+            pending entries.  The run made the changes `added` and `removed`.  Other writers made
+            the change `by_others` during the run.  None if `before` or `after` is unknown, or the
+            run's journal rows were deleted.
+        groups: one row per group, refused groups first, then by stalled entries and by changes.  It
+            has at most `MOST_GROUPS` rows.  See `plans.run_report.by_group`.
+        transfers: one row per group, earlier and new owner, the most entries first.  It has at most
+            `MOST_TRANSFERS` rows.  See `plans.run_report.transfers`.
+        transfers_total: `pairs`, the number of transfers without this limit, and `entries`, the
+            number of their entries.
         idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts.
             The bounds are `at_least` and `below`.  `below` is exclusive, and None if there is no
-            upper bound.  `before` and `after` are the numbers of pending entries before and after
-            the run.  They are None if unknown.  at_least is None for entries whose idle time is
-            unknown.
-        is_dry_run: True if `run` is only decided.  Then it has neither a number nor a run id, and
-            the numbers after it are those that it would cause.
+            upper bound.  at_least is None in the row of entries whose idle time is unknown, because
+            the group has no time or the entry was delivered after it.
+            `before` and `after` are the numbers of pending entries before and after the run.  They
+            are None if unknown.
+        is_dry_run: True for the report on a dry run.  Then `run` has neither a number nor a run id,
+            and the numbers after the run are those that the run would lead to.
     """
 
     where: str
@@ -92,7 +94,7 @@ class RunReport:
     def left_out(self, name: str) -> int | None:
         """Return the sum of a column over the groups that `groups` does not name.
 
-        None if it is unknown.
+        None if the sum is unknown.
         """
         total = self.totals[name]
         return None if total is None else total - sum(int(row[name]) for row in self.groups)
@@ -119,17 +121,17 @@ def run_report(
     reported = find_reported(store, run)
     begun, unfinished = pinned(store, ("pending", "groups", "runs"))
     has_history = deleted_of(store, reported.run_seq) is None
-    readings = _readings(store, reported)
+    pending_by_time = _pending_by_time(store, reported)
     undos = undos_of(begun, reported.run_seq)
     groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
-    return _reported(
+    return _build_report(
         store,
         reported,
-        _Changes(
+        _Inputs(
             _changes(store, reported.run_seq).kept(),
             rows_of(store, reported.run_seq, Kind.LOST, Kind.SWEPT, Kind.REFUSED),
             begun.relation("groups") if groups_after is None else groups_after,
-            readings,
+            pending_by_time,
         ),
         stalled_ms,
         undone_by=undos[-1].key if len(undos) % 2 else None,
@@ -154,7 +156,7 @@ def dry_run_report(
         stalled_ms: see `run_report`.
 
     Raises:
-        RequestError: the reply is of a run that has changed the store.  Use `run_report` for it.
+        RequestError: the reply is that of a run, and not of a dry run.  Use `run_report` for it.
 
     Examples:
         >>> store = open_store("./store")
@@ -167,11 +169,11 @@ def dry_run_report(
     groups = reply.read("groups")
     changes = reply.journal(*plan.CHANGES).kept()
     before = idle_entries(reply.read("pending"), groups, now_ms)
-    readings = {plan.BEFORE: before, plan.AFTER: plan.after_decision(before, changes)}
-    return _reported(
+    pending_by_time = {plan.BEFORE: before, plan.AFTER: plan.after_decision(before, changes)}
+    return _build_report(
         store,
         _planned_run(reply, now_ms),
-        _Changes(changes, reply.journal(Kind.SWEPT, Kind.REFUSED), groups, readings),
+        _Inputs(changes, reply.journal(Kind.SWEPT, Kind.REFUSED), groups, pending_by_time),
         stalled_ms,
         undone_by=None,
         can_be_undone=False,
@@ -182,47 +184,51 @@ def dry_run_report(
 
 
 @dataclass(frozen=True, slots=True)
-class _Changes:
-    """Hold what a report counts, see `plans.run_report.facts`."""
+class _Inputs:
+    """Hold the rows that a report counts: the arguments of `plans.run_report.facts`.
+
+    Attributes:
+        pending_by_time: the pending entries `before` and `after` the run, if they are known.
+    """
 
     changes: Relation
     notes: Relation
     groups: Relation
-    readings: Mapping[str, Relation]
+    pending_by_time: Mapping[str, Relation]
 
 
-def _reported(
-    store: Store, run: FinishedRun, of: _Changes, stalled_ms: int, **facts: Any
+def _build_report(
+    store: Store, run: FinishedRun, inputs: _Inputs, stalled_ms: int, **attributes: Any
 ) -> RunReport:
-    """Return the report on changes.
+    """Build the report from the rows that it counts.
 
     Args:
-        facts: the attributes of the report that the changes do not state.
+        attributes: the attributes of the report that do not follow from these rows.
     """
-    readings = of.readings
-    known = plan.facts(of.changes, of.notes, of.groups, *map(readings.get, plan.TIMES))
-    by_group = plan.by_group(known, stalled_ms, readings).kept()
-    unknown = () if facts["has_history"] else _OF_JOURNAL
-    (totals,) = _without(unknown, plan.totals(by_group, readings).collect())
-    transfers = plan.transfers(of.changes).kept()
+    times = inputs.pending_by_time
+    facts = plan.facts(inputs.changes, inputs.notes, inputs.groups, *map(times.get, plan.TIMES))
+    by_group = plan.by_group(facts, stalled_ms, times).kept()
+    unknown = () if attributes["has_history"] else _COUNTED_IN_JOURNAL
+    (totals,) = _with_unknown(plan.totals(by_group, times).collect(), unknown)
+    transfers = plan.transfers(inputs.changes).kept()
     sums = ("count(*) AS pairs", "coalesce(sum(entries), 0L) AS entries")
     (transfers_total,) = transfers.select(*sums).collect()
-    most = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
-    counts = plan.intervals(known).collect()
+    most_entries_first = (f"entries{DESCENDING}", *GROUP, "from_consumer", "consumer")
+    worst_groups = by_group.order_by(*_worst_first(times)).limit(MOST_GROUPS)
+    counts = plan.intervals(facts).collect()
     return RunReport(
         where=store.where,
         run=run,
         stalled_after_ms=stalled_ms,
         totals=totals,
         balance=_balance(run, totals),
-        groups=_without(
-            unknown, by_group.order_by(*_worst_first(readings)).limit(MOST_GROUPS).collect()
-        ),
-        transfers=transfers.order_by(*most).limit(MOST_TRANSFERS).collect(),
+        groups=_with_unknown(worst_groups.collect(), unknown),
+        transfers=transfers.order_by(*most_entries_first).limit(MOST_TRANSFERS).collect(),
         transfers_total=transfers_total,
-        idle_ms=_histogram(counts, "idle", plan.IDLE_MS, readings),
-        delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, readings)[1:],
-        **facts,
+        idle_ms=_histogram(counts, "idle", plan.IDLE_MS, times),
+        # Every entry has a delivery count, so the row of unknown values is left out.
+        delivery_counts=_histogram(counts, "deliveries", plan.DELIVERIES, times)[1:],
+        **attributes,
     )
 
 
@@ -249,9 +255,11 @@ def _planned_run(reply: Reply, now_ms: int | None) -> FinishedRun:
     )
 
 
-def _without(unknown: Collection[str], rows: Sequence[Record]) -> list[Record]:
-    """Return rows with None for each number that is unknown."""
-    return [{name: None if name in unknown else of for name, of in row.items()} for row in rows]
+def _with_unknown(rows: Sequence[Record], unknown: Collection[str]) -> list[Record]:
+    """Return rows with None in the columns that are unknown."""
+    return [
+        {name: None if name in unknown else value for name, value in row.items()} for row in rows
+    ]
 
 
 def find_reported(store: Store, run: str | None) -> FinishedRun:
@@ -275,18 +283,23 @@ def _changes(store: Store, run_seq: int) -> Relation:
     return applied(rows_of(store, run_seq, *plan.CHANGES), rows_of(store, run_seq, Kind.LOST))
 
 
-def _readings(store: Store, run: FinishedRun) -> dict[str, Relation]:
-    """Return the pending entries by time, as far as the versions of the tables can be read."""
-    if run.run_seq <= accepted_now(store).after:  # these versions are of other tables
+def _pending_by_time(store: Store, run: FinishedRun) -> dict[str, Relation]:
+    """Return the pending entries before and after a run.
+
+    A time is missing if the tables of that time can no longer be read.
+    """
+    # After `init` accepted replaced tables, the versions of earlier runs are those of other tables.
+    if run.run_seq <= accepted_now(store).after:
         return {}
-    versions = {plan.BEFORE: run.input_versions, plan.AFTER: run.output_versions}
-    readings = {}
-    for time, of_tables in versions.items():
-        tables = [readable_at(store, name, of_tables.get(name)) for name in ("pending", "groups")]
-        pending, groups = tables
+    versions_by_time = {plan.BEFORE: run.input_versions, plan.AFTER: run.output_versions}
+    pending_by_time = {}
+    for time, versions in versions_by_time.items():
+        pending, groups = (
+            readable_at(store, name, versions.get(name)) for name in ("pending", "groups")
+        )
         if pending is not None and groups is not None:
-            readings[time] = idle_entries(pending, groups, run.now_ms)
-    return readings
+            pending_by_time[time] = idle_entries(pending, groups, run.now_ms)
+    return pending_by_time
 
 
 def _worst_first(times: Mapping[str, Relation]) -> tuple[str, ...]:
@@ -313,16 +326,23 @@ def _balance(run: FinishedRun, totals: Mapping[str, Any]) -> dict[str, int] | No
 def _histogram(
     counts: Sequence[Record], column: str, bounds: Sequence[int], times: Mapping[str, object]
 ) -> list[Record]:
-    """Return one interval per lower bound, after one for entries that are in none of them."""
+    """Return one row per interval.
 
-    def number(time: str, at: int) -> int | None:
+    The first row is for entries that are in no interval.  Each further row begins at a lower bound.
+
+    Args:
+        counts: `plans.run_report.intervals`.
+        column: the column of `counts` with the number of the interval.
+    """
+
+    def number(time: str, interval: int) -> int | None:
         if time not in times:
             return None
-        wanted = (time, at)
-        return sum(int(row["entries"]) for row in counts if (row["fact"], row[column]) == wanted)
+        key = (time, interval)
+        return sum(int(row["entries"]) for row in counts if (row["fact"], row[column]) == key)
 
     edges: list[int | None] = [None, *bounds, None]
     return [
-        {"at_least": low, "below": high, **{time: number(time, at) for time in plan.TIMES}}
-        for at, (low, high) in enumerate(pairwise(edges))
+        {"at_least": low, "below": high, **{time: number(time, interval) for time in plan.TIMES}}
+        for interval, (low, high) in enumerate(pairwise(edges))
     ]

@@ -39,16 +39,19 @@ UNDO = "undo"
 UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
 """List the commands whose runs can be undone.
 
-Their modules are not imported for these names, because that takes a second.
+Their modules are not imported for these names, because that is slow.
 """
 _INT_MAX = 2**31 - 1  # the largest number of rows in a LIMIT of Spark
 
 
 @dataclass(frozen=True, slots=True)
 class RunList:
-    """Hold the newest finished runs, newest first, and the number of all finished runs.
+    """Hold the newest finished runs, newest first.
 
-    Also hold the keys of the runs that are decided and not finished.  The next run finishes them.
+    Attributes:
+        total: the number of all finished runs.
+        unfinished: the keys of the runs that are decided, but not finished.  The next run finishes
+            them.
     """
 
     runs: tuple[FinishedRun, ...]
@@ -102,7 +105,7 @@ class NamedRun(NamedTuple):
 
 
 def run_in_request(run: FinishedRun) -> NamedRun:
-    """Return the run that an undo has undone, or that a writeback has written."""
+    """Return the run that an undo has undone, or that a writeback has written back."""
     request = json.loads(run.request)
     return NamedRun(request["run_seq"], request["run"])
 
@@ -110,7 +113,7 @@ def run_in_request(run: FinishedRun) -> NamedRun:
 def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
     """Return the undo of a run, the undo of that undo, and so on.  Empty if there is none.
 
-    A run can be undone only once.  To do the run again, a user undoes the undo.
+    A run can be undone only once.  To do the run again, the user undoes the undo.
     """
     rows = begun.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
     by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
@@ -137,11 +140,12 @@ def list_runs(store: Store, limit: int | None = None) -> RunList:
 def find_run(store: Store, name: str, preferred: Collection[str] = ()) -> FinishedRun:
     """Return a finished run by its number, its key, or its run id alone.
 
-    For example, `7` is a number, `xautoclaim:nightly-1` a key, and `nightly-1` a run id.  A number
-    or a key comes before a run id.
+    For example, `7` is a number, `xautoclaim:nightly-1` is a key, and `nightly-1` is a run id.  If
+    a run has the name as its number or key, runs that have it as their run id are ignored.
 
     Args:
-        preferred: commands whose runs come first if runs of several commands have this run id.
+        preferred: if runs of several commands have this run id, the runs of other commands than
+            these are ignored.
 
     Raises:
         RequestError: no finished run has this name, or runs of several commands have this run id.
@@ -167,24 +171,27 @@ def find_run(store: Store, name: str, preferred: Collection[str] = ()) -> Finish
 
 
 def _runs_named(store: Store, name: str) -> list[FinishedRun]:
-    command, is_key, run_id = name.partition(":")
+    command, colon, run_id = name.partition(":")
     run = None
-    if re.fullmatch("[0-9]{1,18}", name):  # a run_seq is a BIGINT
+    if re.fullmatch("[0-9]{1,18}", name):  # 18 digits always fit the BIGINT run_seq
         run = find_finished_seq(store, int(name))
-    elif is_key:
+    elif colon:
         run = find_finished(store, command, run_id)
     return find_finished_ids(store, name) if run is None else [run]
 
 
-_COMPARED = 1_000
+_MOST_COMPARED = 1_000
 
 
 def _similar_runs(store: Store, name: str) -> str:
-    """Return a question that names runs with similar names, or that the run is unfinished."""
+    """Return a hint for the message: the run is unfinished, or other runs have similar names.
+
+    Empty if neither is the case.
+    """
     unfinished = [run.key for run in load_known_runs(store).unfinished if _is_run(run, name)]
     if unfinished:
         return f" ({unfinished[0]} is unfinished: the next run finishes it)"
-    newest = store.relation("runs").order_by(f"run_seq{DESCENDING}").limit(_COMPARED)
+    newest = store.relation("runs").order_by(f"run_seq{DESCENDING}").limit(_MOST_COMPARED)
     rows = newest.select("command", "run_id").collect()
     keys = [f"{row['command']}:{row['run_id']}" for row in rows]
     key_by_name = {row["run_id"]: key for row, key in zip(rows, keys, strict=True)}
@@ -206,14 +213,17 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
     invalidated, so sweeps refuse their groups.  The next snapshot or import updates the store from
     the source.
 
-    No driver of the run may be alive, because it would continue the run.  A run that claims,
-    acknowledges or retires cannot be abandoned, because the next run finishes it from the journal.
+    Before the call, make sure that no process still carries out the run.  Such a process would
+    continue it.  A run that claims, acknowledges or retires cannot be abandoned, because the next
+    run finishes it from the journal.
 
     Args:
-        progress: called if this has to wait for another process.  None shows nothing.
+        progress: called if this has to wait for another process.  If it is None, no progress is
+            shown.
 
     Raises:
-        RequestError: no unfinished run has this number or key, or it is not such a run.
+        RequestError: no unfinished run has this name, the run is not a snapshot or an import, or an
+            older run is unfinished, too.
         StoreBusyError: another process still writes to the store after `Store.lock.wait_ms`.
 
     Examples:
@@ -222,11 +232,7 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
         claimlib.errors.RequestError: ... has no unfinished run snapshot:nightly-1 ...
     """
     with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
-        return _given_up(store, name)
-
-
-def _given_up(store: Store, name: str) -> FinishedRun:
-    return give_up(store, find_unfinished(store, name))
+        return give_up(store, find_unfinished(store, name))
 
 
 def find_unfinished(store: Store, name: str) -> RunRow:

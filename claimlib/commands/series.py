@@ -42,8 +42,8 @@ def pending_over_time(store: Store, stalled_ms: int = DEFAULT_STALLED_MS) -> Rel
     """Return the number of entries that each consumer owned at each finished snapshot or import.
 
     There is one row per snapshot, group and consumer.  Columns: landing_ms (the time of the
-    snapshot, ms since the epoch), stream, consumer_group, consumer, `pending` and `stalled`.  A
-    group without pending entries has one row, whose consumer is None.
+    snapshot, ms since the epoch), stream, consumer_group, consumer, and the numbers of entries
+    `pending` and `stalled`.  A group without pending entries has one row, whose consumer is None.
 
     Args:
         stalled_ms: how long an entry must have been idle to count as stalled.
@@ -58,13 +58,13 @@ def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
     There is one row per minimum idle time and entry, at the first snapshot at which the entry was
     idle for longer.  Columns: min_idle_ms, stream, consumer_group, id_ms, id_seq, from_consumer,
     claimed_ms, idle_ms and `outcome`.  The outcome is `acknowledged`, `deleted`, `taken_over`,
-    `still_pending` or `unknown`.
+    `still_pending` or `unknown`, see `plans.snapshots.claims`.
 
     Args:
         min_idles_ms: the minimum idle times to compare.
 
     Raises:
-        RequestError: there is no value, or a value is negative.
+        RequestError: no minimum idle time is given, or one is negative or too large.
     """
     check_min_idles(min_idles_ms)
     series = series_of(store)
@@ -74,16 +74,16 @@ def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
 def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation:
     """Return one row per minimum idle time, the shortest first.
 
-    Columns: min_idle_ms, `claimed`, the number of claims with each outcome, and wait_ms.  wait_ms
-    is the median idle time of the claims that were neither acknowledged nor deleted, or None if
-    there are none.
+    Columns: min_idle_ms, `claimed` (the number of claims), the number of claims with each outcome,
+    and wait_ms.  wait_ms is the median idle time of the claims whose outcome is neither
+    acknowledged nor deleted, or None if there are none.
 
     Args:
         claims: the rows of `claims_by_min_idle`.
-        min_idles_ms: the minimum idle times, also those without a claim.
+        min_idles_ms: the minimum idle times.  A time without claims gets a row, too.
 
     Raises:
-        RequestError: there is no value, or a value is negative.
+        RequestError: no minimum idle time is given, or one is negative or too large.
     """
     check_min_idles(min_idles_ms)
     return snapshots.choices(claims, min_idles_ms)
@@ -93,7 +93,7 @@ def check_min_idles(min_idles_ms: Sequence[int]) -> None:
     """Refuse minimum idle times that cannot be compared.
 
     Raises:
-        RequestError: there is none, or one is negative or too large.
+        RequestError: no minimum idle time is given, or one is negative or too large.
     """
     check_ms(**{f"min_idle_ms {value}": value for value in min_idles_ms})
     if not min_idles_ms:

@@ -20,7 +20,8 @@ from claimlib.store.tables import Store
 def changes_since_snapshot(at: Reading) -> Relation | None:
     """Return one row per entry that runs changed since its group was read from the server.
 
-    See `plans.server_view.changes_since`.  None if the store mirrors no server.
+    The columns are those of `plans.server_view.changes_since`.  The result is None if the store
+    mirrors no server.
 
     Raises:
         RequestError: journal rows that the comparison needs were deleted.
@@ -42,7 +43,7 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
 
 
 def changes_since(at: Reading, read: Relation) -> Relation:
-    """Return `plans.server_view.changes_since`.
+    """Return `plans.server_view.changes_since` for the store of a reading.
 
     Args:
         read: `sources_of_groups`.
@@ -54,9 +55,9 @@ def changes_since(at: Reading, read: Relation) -> Relation:
 def only_in_store(
     store: Store, run_seq: int, counts: Mapping[str, int]
 ) -> Mapping[str, int] | None:
-    """Return the number of entries that runs have claimed and deleted only in the store.
+    """Return the numbers of entries that runs changed in the store, but not on the server.
 
-    The keys are `claimed` and `deleted`.  None if the store mirrors no server.
+    The keys are `claimed` and `deleted`.  The result is None if the store mirrors no server.
 
     Args:
         run_seq, counts: the number and the counts of the last run that is considered.
@@ -68,16 +69,20 @@ def only_in_store(
     runs = _runs(at)
     first_seq = _first_seq(read)
     others = runs.where(f"run_seq > {first_seq:d}L AND run_seq <> {run_seq:d}L")
+    # If this run alone has changed entries since the groups were read, its own counts are right.
+    # Otherwise the changes must be counted.
     if first_seq >= run_seq or counts.get("lost") or not others.is_empty():
         by_kind = changes_since(at, read).sql(
             "SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind"
         )
         counts = {row["kind"]: row["number"] for row in by_kind.collect()}
-    # If they were not counted above, no other run has changed entries since all groups were read.
-    return {name: sum(counts.get(str(kind), 0) for kind in kinds) for name, kinds in _KINDS.items()}
+    return {
+        name: sum(counts.get(str(kind), 0) for kind in kinds)
+        for name, kinds in _KINDS_BY_COUNT.items()
+    }
 
 
-_KINDS = {
+_KINDS_BY_COUNT = {
     "claimed": (Kind.CLAIMED, Kind.FORCED, Kind.RESTORED, Kind.RETURNED),
     "deleted": (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN),
 }
@@ -97,7 +102,11 @@ def _runs(at: Reading) -> Relation:
 
 
 def _first_seq(read: Relation) -> int:
-    """Return the first of the runs that read the groups, or 0 if there is no group."""
+    """Return the number of the first run that read one of the groups, or 0 if there is no group.
+
+    Args:
+        read: `sources_of_groups`.
+    """
     return pc.min(read.arrow()["source_seq"]).as_py() or 0
 
 
@@ -112,10 +121,10 @@ def sources_of_groups(at: Reading) -> Relation | None:
         return None
     groups = at.read("groups")
     read = at.store.relation("journal").where(f"kind = '{Kind.GROUP}'")
-    of_others = groups.sql(
+    written_by_claims = groups.sql(
         "SELECT 1 AS one FROM {this} AS this LEFT ANTI JOIN {sources} AS sources USING (run_seq)",
         sources=sources,
     )
-    if of_others.is_empty():
-        read = read.limit(0)  # no claim has written a group since the group was read
+    if written_by_claims.is_empty():
+        read = read.limit(0)  # each row of `groups` names its source, so the journal is not needed
     return plan.group_sources(groups, sources, read).fetched()

@@ -18,12 +18,12 @@ class Sharing:
 
     Attributes:
         consumers: named consumers, in the order of their turns.
-        active_within_ms: choose, instead of named consumers, the consumers of the group that
-            received an entry within this time.  None if consumers are named.
+        active_within_ms: chooses the consumers of the group that received an entry within this
+            time.  None if consumers are named.
 
     Raises:
-        RequestError: no consumer is named, or one is named twice.  Also if the time is out of
-            range, or consumers are named, too.
+        RequestError: a consumer is named twice, the time is out of range, or not exactly one of
+            `consumers` and `active_within_ms` is given.
 
     Examples:
         >>> Sharing((b"alice", b"carol")).as_json()
@@ -35,7 +35,7 @@ class Sharing:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        repeated = [name for name, number in Counter(self.consumers).items() if number > 1]
+        repeated = [name for name, count in Counter(self.consumers).items() if count > 1]
         if repeated:
             raise RequestError(
                 f"--consumer names {spell(repeated[0])} twice: name each consumer once",

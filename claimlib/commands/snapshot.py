@@ -1,7 +1,7 @@
 """Take a snapshot, which makes a store equal to a server, in one run.
 
-Pages are staged under a uuid as they are read.  One journal commit names the staged rows, and is
-the decision.  The roll-forward writes the differences.  Staged rows that no decision names have no
+Pages are staged under a uuid as they are read.  The decision is one journal commit, which names the
+staged rows.  The roll-forward writes the differences.  Staged rows that no decision names have no
 effect.
 """
 
@@ -53,8 +53,8 @@ class SnapshotRequest:
         source: the server as host:port/db, without credentials.
         stream_glob, group_glob: Redis' globs.  Streams and groups that do not match stay as they
             are in the store.
-        fields: True if the payload of pending entries is read, too.
-        limits: how much of the store the snapshot may remove.
+        fields: True if the payloads of pending entries are read, too.
+        limits: how many rows of the store the snapshot may remove.
 
     Examples:
         >>> server = ServerReading("redis://localhost:6379/0")
@@ -86,29 +86,32 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReply:
-    """Hold what a snapshot did.
+    """Hold the result of a snapshot.
 
     Attributes:
-        is_repeat: True if an earlier call with the same run id had done it.
-        counts: streams, groups, pending_read, entries_read, commands.
+        is_repeat: True if an earlier call with the same run id did the snapshot.
+        counts: numbers of rows and of other things.
+            streams, groups: the streams and groups that were read.
+            pending_read, entries_read: the rows that were read.
+            commands: the commands that were sent to the server.
             vanished: streams and groups that were deleted while they were read.
             pending_written: new and changed rows.
             pending_new, pending_replaced, pending_removed, entries_new, entry_filled,
             entry_removed, group_removed, consumer_removed, stream_removed: rows, as decided.
-            lost: those of these rows that another writer changed first.
+            lost: the number of these rows that another writer changed first.
             claims_replaced: the replaced rows that a run of the store had given to another
             consumer.  Missing if there are none.
-            server_restarted, replication_changed: 1 if the server's run id, or its replication id,
-            is not that of the last snapshot.
-            removed_unexplained: removed rows of pending and entries that the server does not
-            explain.  Missing if there are none.
-            same_run_id, same_replication_id: 1 if this proved that a server with another name is
+            server_restarted: 1 if the server's run id has changed since the last snapshot.
+            replication_changed: 1 if its replication id has changed since the last snapshot.
+            removed_unexplained: removed rows of pending and entries whose removal the server does
+            not explain.  Missing if there are none.
+            same_run_id, same_replication_id: 1 if this id proved that a server with another name is
             the one that was read before.
             master_down: masters that did not answer.
-            stream_left: streams of the store that stay as they are because of that.
+            stream_left: streams of these masters, which stay as they are in the store.
         streams: the streams that were removed, or replaced by others of the same name.
-        former_source: the name of the server at the snapshot before, if a proof was needed that
-            this is the same server.  None if not.
+        former_source: the name of the server at the previous snapshot.  None unless a proof was
+            needed that this is the same server.
         masters_down: the number of slots and the error of each master of the cluster that did not
             answer.  The streams of these masters are as they were at their last snapshot.
     """
@@ -138,21 +141,22 @@ def snapshot(
 ) -> SnapshotReply:
     """Make a store equal to the streams, groups, consumers and PELs of a server.
 
-    The result is correct while clients use the server.  Each pending row was pending when its page
-    was read.  Each id that is found absent was absent when its stream was read.  A stream is read
-    after its PELs.
+    The result is correct even if clients use the server meanwhile.  Each pending row was pending
+    when its page was read.  Each id that is found absent was absent when its stream was read.  A
+    stream is read after its PELs.
 
     Args:
         request: the server, and which of its streams and groups are read.
         read: reads the server from the start, as `live.batches` describes.  It is called again only
-            if a newer snapshot came first, or the staged rows may have been deleted.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+            if a newer snapshot was decided first, or the staged rows may have been deleted.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         progress: called as each phase begins, and as the reading advances.
 
     Raises:
-        SourceMismatchError: the store mirrors another source.  If the source only has another name,
-            the server's ids decide: see `sources.check_same_server`.
-        NotAMirrorError: the store has rows and mirrors no source.
+        SourceMismatchError: the store mirrors another source.  If only the name of the source
+            differs, the server's ids decide (see `sources.check_same_server`).
+        NotAMirrorError: the store has rows, but mirrors no source.
         EmptySourceError, GuardError: the snapshot would remove more than the limits allow.
         SourceError: the server cannot be read.
     """
@@ -186,18 +190,24 @@ def _masters_down(store: Store, finished: FinishedRun) -> tuple[str, ...]:
 
 
 def _former_source(store: Store, finished: FinishedRun) -> str | None:
-    """Return the source of the snapshot before, if a proof shows that the server is the same."""
+    """Return the source of the previous snapshot, or None if no proof was needed."""
     if not any(finished.counts.get(proof) for proof in ServerProof):
         return None
-    before = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}L"))
-    return None if before is None else before.source
+    previous = last_snapshot(store.relation("runs").where(f"run_seq < {finished.run_seq:d}L"))
+    return None if previous is None else previous.source
 
 
 @dataclass
 class _Reader:
-    """Decide a snapshot.
+    """Read a server, and decide a snapshot.
 
-    The staged rows are kept if another run was decided first, so that they need not be read again.
+    If another run is decided first, `decide` is called again.  It then uses the rows that are
+    already staged, so that the server need not be read again.
+
+    Attributes:
+        landing: the staged rows.  None if there are none.
+        first_ms: the earliest snapshot time of the groups that were read.
+        staged_seq: the number of the run that the rows were staged for.
     """
 
     store: Store
@@ -215,7 +225,7 @@ class _Reader:
             self.discard()
         if self.landing is None:
             self.staged_seq = begun.run_seq
-            self.landing = self._staged(begun, last)
+            self.landing = self._stage(begun, last)
         return decide(begun, self.landing, self.request.limits)
 
     def discard(self) -> None:
@@ -224,7 +234,7 @@ class _Reader:
             discard_landing(self.store, self.landing.uuid)
             self.landing = None
 
-    def _staged(self, begun: Begun, last: LastSnapshot | None) -> Landing:
+    def _stage(self, begun: Begun, last: LastSnapshot | None) -> Landing:
         scope = Scope(self.request.stream_glob, self.request.group_glob)
         pages = PageWriter(self.store, uuid.uuid4().hex, self.request.source, scope)
         tell = self.progress or silent
@@ -232,34 +242,41 @@ class _Reader:
         with discarded_on_error(self.store, pages.uuid):
             for batch in self.read(_spans(begun, scope)):
                 pages.add(batch)
-                if isinstance(batch, SourceOpened):  # the first batch, before anything is staged
-                    self._proof(begun, last, pages.server)
+                # This batch is the first one, so a wrong server is refused before rows are staged.
+                if isinstance(batch, SourceOpened):
+                    self._proof_count(begun, last, pages.server)
                 tell(Phase.READ, pages.so_far())
-            proof = self._proof(begun, last, pages.server)
+            proof_count = self._proof_count(begun, last, pages.server)
             landing = pages.finish()
         self.first_ms = pages.first_ms
-        before = last_snapshot(begun.relation("runs"))
-        read_before = ServerIdentity() if before is None else before.server
-        server = landing.server.with_missing(read_before, len(landing.down))
-        counts = {**landing.counts, **_unlike(read_before, server), **proof}
+        previous = last_snapshot(begun.relation("runs"))
+        previous_server = ServerIdentity() if previous is None else previous.server
+        server = landing.server.with_missing(previous_server, len(landing.down))
+        counts = {**landing.counts, **_changed_ids(previous_server, server), **proof_count}
         return replace(landing, counts=counts, server=server)
 
-    def _proof(
+    def _proof_count(
         self, begun: Begun, last: LastSnapshot | None, server: ServerIdentity
     ) -> dict[str, int]:
-        """Return the count of the proof that the server is the expected one.
+        """Return the count that names the proof that the server is the expected one.
 
-        It is empty if any server may be read.
+        The result is empty if any server may be read.
 
         Args:
             last: see `sources.expected_snapshot`.
+
+        Raises:
+            SourceMismatchError: there is no proof.
         """
         if last is None:
             return {}
         return {str(check_same_server(begun, last, self.request.source, server)): 1}
 
     def _is_outdated(self, begun: Begun) -> bool:
-        """Return True if the store has a newer snapshot, or `maintain` may have deleted rows."""
+        """Return True if the staged rows cannot be used.
+
+        Either the store has a newer snapshot, or `maintain` may have deleted them.
+        """
         maintained = f"command = '{MAINTAIN}' AND run_seq >= {self.staged_seq:d}L"
         if not begun.relation("runs").where(maintained).is_empty():
             return True
@@ -269,9 +286,10 @@ class _Reader:
 
 
 def _spans(begun: Begun, scope: Scope) -> Spans:
-    """Return the ids of pending entries of groups that are not read, in streams that are read.
+    """Return the first and the last pending id of the groups that are not read, by stream.
 
-    The entries of these ids, and the proof that they are complete, must stay in the store.
+    Only streams that are read count.  The entries in between, and the proof that they are complete,
+    must stay in the store.
     """
     if scope.group_glob == "*":
         return {}
@@ -282,11 +300,11 @@ def _spans(begun: Begun, scope: Scope) -> Spans:
     }
 
 
-def _unlike(last: ServerIdentity, server: ServerIdentity) -> dict[str, int]:
-    """Return the counts that state that the server is not that of the last snapshot.
+def _changed_ids(last: ServerIdentity, server: ServerIdentity) -> dict[str, int]:
+    """Return a count of 1 for each id of the server that has changed since the last snapshot.
 
-    A count is 1 if the run id, or the replication id, has changed.  An unknown id does not count.
+    The ids are the run id and the replication id.  An unknown id does not count as changed.
     """
     pairs = ({last.run_id, server.run_id}, {last.replication_id, server.replication_id})
-    changed = zip(OTHER_SERVER, pairs, strict=True)
-    return {name: 1 for name, ids in changed if None not in ids and len(ids) > 1}
+    compared = zip(OTHER_SERVER, pairs, strict=True)
+    return {name: 1 for name, ids in compared if None not in ids and len(ids) > 1}

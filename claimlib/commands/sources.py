@@ -1,7 +1,7 @@
-"""Find the source of a store, its name, and the server that may fill the store.
+"""Find the source of a store and its name, and check which server may fill the store.
 
-A source has one current name.  It is the name of the last snapshot, or the name that `init` has
-given since.  A snapshot under another name needs a proof that it reads the same server.
+A source has one current name.  It is the name that the last snapshot used, or the name that `init`
+has given since.  A snapshot under another name needs a proof that it reads the same server.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ The command is None if a row of `streams` names the source.
 
 
 def mirrored(begun: Begun) -> Mirrored:
-    """Return the sources that filled a store, by one query.  Empty if none did."""
-    # If no stream is left, the finished runs still name the source.
+    """Return the sources that filled a store, by one query.  Empty if no source did."""
+    # Even if no stream is left, the finished runs name the source.
     of_streams = begun.relation("streams").select("source", "NULL AS command")
     of_runs = begun.relation("runs").where(NOT_ABANDONED)
     both = union_by_name([of_streams, of_runs], {"source": "STRING", "command": "STRING"})
@@ -56,7 +56,7 @@ def last_snapshot(runs: Relation) -> LastSnapshot | None:
 def current_name(store: Store, last: LastSnapshot | None) -> str | None:
     """Return the current name of a store's source.
 
-    None if neither `init` nor a snapshot named it.
+    The result is None if neither `init` nor a snapshot named the source.
 
     Args:
         last: the last snapshot of the store.
@@ -68,10 +68,10 @@ def current_name(store: Store, last: LastSnapshot | None) -> str | None:
 
 
 def source_of(store: Store) -> str | None:
-    """Return the current name of what a store mirrors, or None if it mirrors nothing so far."""
+    """Return the current name of the source that a store mirrors, or None if it mirrors none."""
     begun, _ = pinned(store, ("streams", "runs"))
-    name = current_name(store, last_snapshot(begun.relation("runs")))
-    return name or min((name for name, _ in mirrored(begun)), default=None)
+    current = current_name(store, last_snapshot(begun.relation("runs")))
+    return current or min((name for name, _ in mirrored(begun)), default=None)
 
 
 def server_of(begun: Begun) -> str | None:
@@ -86,11 +86,12 @@ def check_source(
     """Raise SourceMismatchError if a source is not the one that the store mirrors.
 
     Args:
-        foreign_command: a command that has read another source, also if its name is the same.
+        kept: the sources of the store, see `mirrored`.
+        foreign_command: a command whose sources do not match, even if they have the same name.
             None if there is no such command.
 
     Raises:
-        SourceMismatchError: the message names both.
+        SourceMismatchError: the message names both sources.
     """
     others = [
         (name, command)
@@ -115,7 +116,7 @@ def expected_snapshot(begun: Begun, source: str) -> LastSnapshot | None:
 
     Raises:
         SourceMismatchError: another source fills the store, see `_snapshot_to_match`.
-        NotAMirrorError: the store has rows and mirrors no source.
+        NotAMirrorError: the store has rows, but mirrors no source.
     """
     kept = mirrored(begun)
     last = _snapshot_to_match(begun, kept, source)
@@ -142,14 +143,14 @@ def refuse_import(begun: Begun) -> None:
 
 
 def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapshot | None:
-    """Return the snapshot whose server must be the one that is read now, or None if any may be.
+    """Return the snapshot whose server must be the one read now, or None if any server may be read.
 
-    With the current name of its source a store accepts any server, because a restart changes the
-    ids.
+    Under the current name of its source, a store accepts any server, because a restart changes the
+    ids of a server.
 
     Raises:
-        SourceMismatchError: imports fill the store.  Or no snapshot has filled it, and its source
-            has another name.  Or the name is that of another database.
+        SourceMismatchError: imports fill the store, or the name is that of another database.  Or no
+            snapshot has filled the store so far, and its source has another name.
     """
     last = last_snapshot(begun.relation("runs"))
     if last is None or any(command == IMPORT for _, command in kept):
@@ -172,7 +173,7 @@ def _snapshot_to_match(begun: Begun, kept: Mirrored, source: str) -> LastSnapsho
 def is_same_database(source: str, other: str) -> bool:
     """Return True if two names `host:port/db` have the same database number.
 
-    All databases share a server's ids.
+    The ids of a server do not show this, because all of its databases share them.
     """
     return source.rpartition("/")[2] == other.rpartition("/")[2]
 
@@ -213,6 +214,7 @@ def _compared(before: ServerIdentity, now: ServerIdentity) -> str:
 
 
 def _shortened(ids: str | None) -> str:
+    """Return the beginnings of ids.  A cluster has one id per master, separated by spaces."""
     return "unknown" if ids is None else " ".join(f"{id_[:8]}…" for id_ in ids.split())
 
 
@@ -225,7 +227,7 @@ def _remedy(store: Store, source: str, condition: str) -> str:
 
 
 def _refuse_own_rows(begun: Begun, kept: Mirrored) -> None:
-    """Raise NotAMirrorError if a store has rows and mirrors nothing.
+    """Raise NotAMirrorError if a store has rows, but mirrors no source.
 
     The first snapshot would remove these rows.
 

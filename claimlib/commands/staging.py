@@ -1,7 +1,7 @@
 """Stage the rows that a source yields.
 
-Pages are written into `pel_snapshots` and `entry_landing` as they come, under one uuid.  Only rows
-of small tables are kept in memory: one row per stream, group and consumer.
+Pages are written into `pel_snapshots` and `entry_landing` as they come, under one uuid.  Only the
+rows of small tables are kept in memory until the end: one row per stream, group and consumer.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ class PageWriter:
         self._counts: dict[str, int] = {}
         self.server = ServerIdentity()
         self._store = store
-        self._pending = _Held(_PENDING)
-        self._entries = _Held(_ENTRIES)
+        self._pending = _Buffer(_PENDING)
+        self._entries = _Buffer(_ENTRIES)
         self._bytes = 0
-        self._read = {"pending": 0, "entries": 0}
+        self._rows_read = {"pending": 0, "entries": 0}
         self._groups: list[GroupDone] = []
         self._streams: list[StreamDone] = []
         self._down: list[MasterDown] = []
@@ -98,8 +98,8 @@ class PageWriter:
     def so_far(self) -> str:
         """Return the progress of the reading as a text for users."""
         return (
-            f"{len(self._streams):,} streams, {self._read['pending']:,} pending,"
-            f" {self._read['entries']:,} entries"
+            f"{len(self._streams):,} streams, {self._rows_read['pending']:,} pending,"
+            f" {self._rows_read['entries']:,} entries"
         )
 
     def add(self, batch: Batch) -> None:
@@ -112,14 +112,14 @@ class PageWriter:
             case GroupDone():
                 self._groups.append(batch)
             case StreamDone():
-                # If only some groups were requested, a stream without these groups was not read.
+                # If only some groups are requested, streams without these groups are not read.
                 if self._scope.group_glob == "*" or batch.group_count:
                     self._streams.append(batch)
             case GroupGone():
-                self._void(batch.stream, batch.group)
+                self._delete_vanished(batch.stream, batch.group)
             case StreamGone():
                 self._groups = [group for group in self._groups if group.stream != batch.stream]
-                self._void(batch.stream)
+                self._delete_vanished(batch.stream)
             case SourceOpened() | MasterDown() | SourceDone():
                 self._add_source(batch)
         if self._pending.rows + self._entries.rows >= MAX_ROWS or self._bytes >= MAX_BYTES:
@@ -136,16 +136,18 @@ class PageWriter:
             return
         counts = asdict(batch.counts)
         self._counts = {
-            # The reader also counts streams without a requested group.
+            # The reader's own count would include streams without a requested group.
             "streams": len(self._streams),
             **{name: counts[name] for name in ("groups", "commands", "vanished")},
         }
 
     def flush(self) -> None:
         """Stage the rows that are in memory."""
-        held = {"pel_snapshots": self._pending, "entry_landing": self._entries}
+        buffers = {"pel_snapshots": self._pending, "entry_landing": self._entries}
         concurrently(
-            partial(self._append, table, rows.taken()) for table, rows in held.items() if rows.rows
+            partial(self._append, table, buffer.take())
+            for table, buffer in buffers.items()
+            if buffer.rows
         )
         self._bytes = 0
 
@@ -153,7 +155,7 @@ class PageWriter:
         self._store.writer.append(table, Relation(self._store.engine, Rows(rows)))
 
     def finish(self) -> Landing:
-        """Stage the remaining rows, and return all that was read, for a decision."""
+        """Stage the remaining rows, and return the landing, from which a snapshot is decided."""
         self.flush()
         pending = sum(group.pending_count for group in self._groups)
         entries = sum(stream.entry_count for stream in self._streams)
@@ -161,7 +163,7 @@ class PageWriter:
             self.uuid,
             self._source,
             self._scope,
-            self._small(),
+            self._small_tables(),
             rows=(pending, entries),
             server=self.server,
             counts=self._counts,
@@ -173,16 +175,21 @@ class PageWriter:
             },
         )
 
-    def _small(self) -> dict[str, Relation]:
+    def _small_tables(self) -> dict[str, Relation]:
         """Return journal rows by table, one per stream, group and consumer that was read."""
         groups = [
-            (str(Kind.GROUP), *_names(g.stream, g.group), g.snapshot_ms, *_id(g.last_delivered_id))
+            (
+                str(Kind.GROUP),
+                *_spelled(g.stream, g.group),
+                g.snapshot_ms,
+                *_bigints(g.last_delivered_id),
+            )
             for g in self._groups
         ]
         consumers = [
             (
                 str(Kind.CONSUMER),
-                *_names(g.stream, g.group, c.name),
+                *_spelled(g.stream, g.group, c.name),
                 c.seen_time_ms,
                 c.active_time_ms,
             )
@@ -201,15 +208,21 @@ class PageWriter:
     def _stream_rows(self) -> list[tuple[object, ...]]:
         return [
             (
-                *(str(Kind.STREAM), spell(s.stream), s.length, *_id(s.last_generated_id)),
-                *(*_id(s.complete_from), *_id(s.complete_to), s.read_ms, self._source),
+                str(Kind.STREAM),
+                spell(s.stream),
+                s.length,
+                *_bigints(s.last_generated_id),
+                *_bigints(s.complete_from),
+                *_bigints(s.complete_to),
+                s.read_ms,
+                self._source,
                 s.entries_added,
             )
             for s in self._streams
         ]
 
     def _add_pending(self, page: PendingPage) -> None:
-        stream, group = _names(page.stream, page.group)
+        stream, group = _spelled(page.stream, page.group)
         consumers = [None if row.consumer is None else spell(row.consumer) for row in page.rows]
         self._pending.add(
             [row.id for row in page.rows],
@@ -219,7 +232,7 @@ class PageWriter:
             delivery_count=[row.delivery_count for row in page.rows],
             snapshot_ms=[page.snapshot_ms] * len(page.rows),
         )
-        self._read["pending"] += len(page.rows)
+        self._rows_read["pending"] += len(page.rows)
 
     def _add_entries(self, page: EntryPage) -> None:
         self._entries.add(
@@ -228,23 +241,23 @@ class PageWriter:
             fields=[row.fields for row in page.rows],
         )
         self._bytes += sum(map(_size, page.rows))
-        self._read["entries"] += len(page.rows)
+        self._rows_read["entries"] += len(page.rows)
 
-    def _void(self, stream: bytes, group: bytes | None = None) -> None:
+    def _delete_vanished(self, stream: bytes, group: bytes | None = None) -> None:
         """Delete the staged rows of a stream or group that vanished while it was read."""
         self.flush()
-        is_of = [Condition("landing", self.uuid), Condition("stream", spell(stream))]
+        of_stream = [Condition("landing", self.uuid), Condition("stream", spell(stream))]
         if group is not None:
-            self._delete("pel_snapshots", *is_of, Condition("consumer_group", spell(group)))
+            self._delete("pel_snapshots", *of_stream, Condition("consumer_group", spell(group)))
             return
-        self._delete("pel_snapshots", *is_of)
-        self._delete("entry_landing", *is_of)
+        self._delete("pel_snapshots", *of_stream)
+        self._delete("entry_landing", *of_stream)
 
     def _delete(self, table: str, *conditions: Condition) -> None:
         retried(lambda: self._store.writer.delete(table, *conditions))
 
 
-class _Held:
+class _Buffer:
     """Hold rows of a table in memory, column by column.
 
     Attributes:
@@ -253,28 +266,33 @@ class _Held:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._empty()
+        self._clear()
 
-    def _empty(self) -> None:
+    def _clear(self) -> None:
         self.rows = 0
         self._columns: dict[str, list[Any]] = {name: [] for name in self._schema.names}
 
     def add(
-        self, ids: Sequence[StreamId], names: Mapping[str, str], **columns: Sequence[object]
+        self, ids: Sequence[StreamId], same: Mapping[str, str], **columns: Sequence[object]
     ) -> None:
-        """Add rows that share their names."""
+        """Add rows.
+
+        Args:
+            same: values that are the same in all of these rows, by column.
+            columns: the values of the other columns.
+        """
         self.rows += len(ids)
         self._columns["id_ms"].extend(stream_id.ms for stream_id in ids)
         self._columns["id_seq"].extend(stream_id.seq for stream_id in ids)
-        for name, value in names.items():
+        for name, value in same.items():
             self._columns[name].extend([value] * len(ids))
         for name, values in columns.items():
             self._columns[name].extend(values)
 
-    def taken(self) -> pa.Table:
+    def take(self) -> pa.Table:
         """Return the rows, and remove them from memory."""
         columns = [_array(self._columns[field.name], field) for field in self._schema]
-        self._empty()
+        self._clear()
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
@@ -288,17 +306,26 @@ def _array(values: list[Any], column: pa.Field) -> pa.Array:
 _LAST_DELIVERED = ("last_delivered_ms", "last_delivered_seq")
 _CONSUMER_TIMES = ("seen_time_ms", "active_time_ms")
 _STREAM_COLUMNS = [
-    *("kind", "stream", "length", "last_generated_ms", "last_generated_seq"),
-    *("complete_from_ms", "complete_from_seq", "complete_to_ms", "complete_to_seq"),
-    *("at_ms", "source", "entries_added"),
+    "kind",
+    "stream",
+    "length",
+    "last_generated_ms",
+    "last_generated_seq",
+    "complete_from_ms",
+    "complete_from_seq",
+    "complete_to_ms",
+    "complete_to_seq",
+    "at_ms",
+    "source",
+    "entries_added",
 ]
 
 
-def _names(*names: bytes) -> tuple[str, ...]:
+def _spelled(*names: bytes) -> tuple[str, ...]:
     return tuple(map(spell, names))
 
 
-def _id(stream_id: StreamId | None) -> tuple[int | None, int | None]:
+def _bigints(stream_id: StreamId | None) -> tuple[int | None, int | None]:
     if stream_id is None:
         return None, None
     return to_bigint(stream_id.ms), to_bigint(stream_id.seq)

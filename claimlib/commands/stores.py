@@ -36,7 +36,7 @@ def init(
         buckets: the number of partitions of the large tables.  It cannot be changed later.  None
             means 8, or the number of a store that exists.
         source: the name of the source of imports.  In a store that snapshots have filled, it is the
-            new address of the server.  None for a new store that snapshots will fill.
+            new address of the server.  A new store that snapshots will fill needs no name.
         accept_replaced: True to accept tables that were created again or restored.
 
     Raises:
@@ -70,8 +70,8 @@ def open_store(where: str, *, spark: SparkSession | None = None) -> Store:
 
     Raises:
         StoreNotFoundError: no store exists there.
-        SchemaVersionError: another version of claimlib created it.
-        StoreError: its tables cannot be used.
+        SchemaVersionError: the store has the schema of another version of claimlib.
+        StoreError: the tables of the store cannot be used.
 
     Examples:
         >>> store = open_store("./store")
@@ -97,10 +97,10 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
 
     Raises:
         StoreNotFoundError: no store exists there.
-        SchemaVersionError: its version cannot be upgraded.
-        UnfinishedRunError: a run is decided and not finished.
+        SchemaVersionError: the version of the store cannot be upgraded.
+        UnfinishedRunError: a run is decided, but not finished.
         CommitConflictError: another writer changed a table meanwhile.
-        StoreError: its tables cannot be used.
+        StoreError: the tables of the store cannot be used.
 
     Examples:
         >>> upgrade("./store").columns
@@ -110,6 +110,7 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
 
 
 def _definitions(where: str, spark: SparkSession | None) -> Definitions:
+    # If this is not certain, only Spark knows which place a path means.
     if spark is None and takes_paths_for_folders("local[*]", {}):
         in_folder = FolderDefinitions.find(_session, where)
         if in_folder is not None:
@@ -117,10 +118,13 @@ def _definitions(where: str, spark: SparkSession | None) -> Definitions:
     return SparkDefinitions(spark or _session(), where)
 
 
-_STARTING = Lock()
+_SESSION_LOCK = Lock()
 
 
 def _session() -> SparkSession:
-    """Return the session of this process.  Threads that need one wait until it has started."""
-    with _STARTING:
+    """Return the session of this process.
+
+    Only one thread starts it.  Other threads that need it wait until it has started.
+    """
+    with _SESSION_LOCK:
         return open_session()

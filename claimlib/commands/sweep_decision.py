@@ -1,10 +1,11 @@
 """Decide a sweep in steps.
 
 The first steps find the request of each group, and the rows that the requests reach.  Then each
-group is judged, and entries are examined.  The last step returns the journal rows.
+group is accepted or refused, and the guards are applied to its entries.  The last step returns the
+journal rows.
 
-One row per group, of some 300 bytes, passes through the driver.  With these rows as literals, the
-plan that decides the entries stays small, although it joins them several times.
+One row per group, of some 300 bytes, passes through the driver.  These rows then are literals in
+the plan that decides the entries.  So this plan stays small, although it joins them several times.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def decide(
     refuse_duplicates: bool,
     allow_none: bool = True,
 ) -> Decision:
-    """Return all journal rows of a sweep at pinned versions.
+    """Return the decision of a sweep, from tables at their pinned versions.
 
     Args:
         now_ms: the time for all groups.  None means the time of each group's snapshot.
@@ -77,15 +78,15 @@ def decide(
         allow_none: see `commands.xautoclaim`.
 
     Raises:
-        RequestError: the globs match no group.
+        RequestError: the globs match no group, and allow_none is False.
     """
     requested = requested_of(begun, request, now_ms)
     judged = judge(begun, requested, *rows_reached(begun, requested))
     counts = {}
     if requested.without_request:
         counts["without_request"] = requested.without_request
-    looked_at = pc.sum(judged.fetched["pending_before"]).as_py() or 0
-    begun.tell_detail(number_of(looked_at, "pending entry", "pending entries"))
+    number_of_entries = pc.sum(judged.fetched["pending_before"]).as_py() or 0
+    begun.tell_detail(number_of(number_of_entries, "pending entry", "pending entries"))
     if not (allow_none or judged.fetched.num_rows or is_for_all(request)):
         _refuse_no_match(begun, request)
     if refuse_duplicates:
@@ -96,16 +97,17 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """Hold what is requested of each group.
+    """Hold the request of each group.
 
     Attributes:
-        targets: `requests.standing` with `assignment.counted`.  For pages, also where they end.
+        targets: `requests.standing` with `assignment.counted` and `requests.ended`.
         recipients: `assignment.recipients`, in memory, or None if each request names one consumer.
         unrequested: the SQL condition for groups that are requested although `groups` lacks them.
         pages: the bounds and rows of the pages, or None if no request is a page.
-        has_sweeps: True if a request reaches to the end of a pending entries list.
-        without_request: the number of groups that match no request of a policy.  Not counted for a
-            single request, which chooses groups by its globs.
+        has_sweeps: True if some request is not for a page, so it reaches the end of the pending
+            entries list.
+        without_request: the number of groups that match no request of a policy.  It is 0 for a
+            single request, because its globs choose the groups.
     """
 
     targets: Relation
@@ -120,28 +122,38 @@ def requested_of(begun: Begun, request: Policy, now_ms: int | None) -> Requested
     """Do the first step: return the request of each group, and the bounds of its page."""
     groups, streams, cursors = map(begun.relation, ("groups", "streams", "cursors"))
     known = requests.known_groups(groups, streams, begun.run_seq)
-    of_groups, unrequested = _of_groups(request, known)
+    requests_of_groups, unrequested = _requests_of_groups(request, known)
     if may_resume(request):
-        of_groups = requests.started(of_groups, cursors, begun.run_seq)
-    targets = requests.standing(of_groups, now_ms).fetched()
+        requests_of_groups = requests.started(requests_of_groups, cursors, begun.run_seq)
+    targets = requests.standing(requests_of_groups, now_ms).fetched()
     is_policy = not isinstance(request, Relation) and len(request) > 1
-    missed = int(targets.arrow()["idle_rule"].null_count) if is_policy else 0
+    without_request = int(targets.arrow()["idle_rule"].null_count) if is_policy else 0
     recipients = _recipients(begun, targets)
     targets = assignment.counted(targets, recipients)
-    # The page of a group is unknown if the group has two cursors or two proven ranges.
+    # A group with two cursors or two proven ranges has no definite page, and will be refused.
     sound = targets.where("repeated_in IS NULL")
     pending, buckets = begun.relation("pending"), begun.store.buckets
     located = locate(pending, sound, buckets) if may_page(request) else None
     if located is None:
-        ended = requests.ended(targets, None)
         return Requested(
-            ended, recipients, unrequested, None, has_sweeps=True, without_request=missed
+            requests.ended(targets, None),
+            recipients,
+            unrequested,
+            pages=None,
+            has_sweeps=True,
+            without_request=without_request,
         )
     targets = requests.ended(targets, located.ends).fetched()
     has_sweeps = not targets.where(_IS_SWEEP).is_empty()
-    # A sweep reads all rows of pending, also those of unknown groups.  A page does not.
-    meant = unrequested if has_sweeps else "false"
-    return Requested(targets, recipients, meant, located, has_sweeps, without_request=missed)
+    return Requested(
+        targets,
+        recipients,
+        # Only a sweep reads the rows of groups that the table `groups` lacks.
+        unrequested if has_sweeps else "false",
+        located,
+        has_sweeps,
+        without_request,
+    )
 
 
 _IS_SWEEP = f"{requests.IS_REQUESTED} AND count IS NULL"
@@ -156,7 +168,7 @@ def _recipients(begun: Begun, targets: Relation) -> Relation | None:
     return assignment.recipients(targets, consumers, pending).fetched()
 
 
-def _of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
+def _requests_of_groups(request: Policy, known: Relation) -> tuple[Relation, str]:
     """Return the known groups with their requests.
 
     Also return the SQL condition for groups that are requested although `groups` lacks them.
@@ -178,7 +190,7 @@ def rows_reached(begun: Begun, requested: Requested) -> tuple[Relation, Relation
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Hold the judgment of each group, and the rows from which its entries are decided.
+    """State which groups are refused, and hold the rows from which entries are decided.
 
     Attributes:
         owners: `keys.owners_of_keys`.
@@ -208,7 +220,7 @@ class Judged:
         return self.groups.where("reason IS NULL")
 
     def rejudged(self, groups: Relation) -> Judged:
-        """Return a copy with other judgments, by one query."""
+        """Return a copy with other rows of `groups`, by one query."""
         return replace(self, groups=groups.fetched())
 
     def examined(self) -> Relation:
@@ -222,10 +234,13 @@ class Judged:
 
 
 def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relation) -> Judged:
-    """Do the third step: judge each group.
+    """Do the third step: decide which groups are refused.
 
-    All rows are read once.  This finds which groups are refused, the names that share a hash, and
-    the bounds of the entries.
+    All rows are read once.  This also finds the names that share a hash, and the bounds of the
+    entries.
+
+    Raises:
+        HashCollisionError: two names share a hash.
     """
     surveyed = survey.surveyed_of(requested.targets)
     sums = survey.by_group(pending, surveyed, begun.run_seq).fetched()
@@ -254,13 +269,16 @@ def judge(begun: Begun, requested: Requested, pending: Relation, entries: Relati
 
 
 def without_duplicates(judged: Judged) -> Judged:
-    """Return the judgments, where groups that have two rows of one entry are refused."""
+    """Return `judged` with the groups refused that have two rows of one entry."""
     touched = sweep.touched(judged.examined())
     return judged.rejudged(survey.without_duplicates(judged.groups, touched))
 
 
 def weighed(judged: Judged) -> Judged:
-    """Do the fourth step: apply the guards.  Without guards nothing is computed."""
+    """Do the fourth step: apply the guards.
+
+    Without guards, no rows are read.
+    """
     if judged.patterns is None:
         return replace(judged, groups=guards.unweighed(judged.groups))
     pending = judged.begun.relation("pending")
@@ -273,7 +291,8 @@ def rows_of(judged: Judged) -> Relation:
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
     decided = assignment.dealt(decided, judged.recipients)
-    # All rows of a group, and the entries of its stream, are in one bucket.
+    # All rows of a group, and the entries of its stream, are in one bucket.  So each bucket can be
+    # computed by itself.
     return union_by_name(
         [
             journal_rows.decision_rows(decided, accepted, judged.owners),
@@ -337,7 +356,7 @@ def _requests(judged: pa.Table) -> pd.DataFrame:
 def _counts(judged: pa.Table) -> Mapping[str, int]:
     """Return the counts that only the decision knows.
 
-    The counts of kinds of journal rows are 0 in them.
+    The counts by kind of journal row are 0 here.  The run's report replaces them.
     """
     counts = {
         name: pc.sum(judged[name]).as_py() or 0 if name in judged.column_names else 0
@@ -353,15 +372,15 @@ def _patterns(judged: Relation) -> Relation:
         RequestError: a value is not a glob.
     """
     rows = judged.where("only_from IS NOT NULL").sql(
-        f"SELECT only_from, min(concat_ws('/', {GROUP_SQL})) AS of_group FROM {{this}} AS this"
+        f"SELECT only_from, min(concat_ws('/', {GROUP_SQL})) AS example FROM {{this}} AS this"
         " GROUP BY only_from"
     )
-    known = [
-        (row["only_from"], _pattern(row["only_from"], row["of_group"])) for row in rows.collect()
-    ]
+    pattern_by_glob = {
+        row["only_from"]: _pattern(row["only_from"], row["example"]) for row in rows.collect()
+    }
     table = {
-        name: pa.array([pair[number] for pair in known], pa.string())
-        for number, name in enumerate(("only_from", "pattern"))
+        "only_from": pa.array(list(pattern_by_glob), pa.string()),
+        "pattern": pa.array(list(pattern_by_glob.values()), pa.string()),
     }
     return Relation(judged.engine, Rows(pa.table(table)))
 

@@ -1,4 +1,4 @@
-"""State the request of a sweep: one request with globs, a policy of several, or a table."""
+"""State the requests of a sweep: one request with globs, a policy of several, or a table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SweepRequest:
     It is a sweep, or one page of each group if `autoclaim.count` is given.
 
     Attributes:
-        cursor: the name under which the store keeps where each group's next page begins.  None if
-            it is not kept.
+        cursor: the name under which the store keeps the id at which each group's next page begins.
+            None means that this id is not stored.
         resume: True to begin at the cursor, False to begin at `autoclaim.start`.
         others: consumers that share the claimed entries with `autoclaim.consumer`.  The entries of
             each group are distributed in turn, in the order of their ids.
@@ -45,7 +45,7 @@ class SweepRequest:
     active_within_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise an error if a glob or a cursor's name is not valid, before anything is read."""
+        """Raise an error if a value is not valid, before anything is read."""
         glob_pattern(self.stream_glob)
         glob_pattern(self.group_glob)
         if self.resume and self.cursor is None:
@@ -56,13 +56,13 @@ class SweepRequest:
 
     @property
     def consumers(self) -> tuple[bytes, ...]:
-        """Return the consumers that are named.  Several share the claimed entries."""
+        """Return the named consumers, which share the claimed entries."""
         return () if self.active_within_ms is not None else (self.autoclaim.consumer, *self.others)
 
     def _check_assignment(self) -> None:
         is_named = self.active_within_ms is None or self.autoclaim.consumer or self.others
         named = (self.autoclaim.consumer, *self.others) if is_named else ()
-        Sharing(named, self.active_within_ms)
+        Sharing(named, self.active_within_ms)  # raises the error if they do not fit together
         if self.autoclaim.guards.parking_consumer in self.others:
             raise RequestError(
                 "parking_consumer and consumer must be different consumers",
@@ -76,9 +76,9 @@ class SweepRequest:
             "stream_glob": self.stream_glob,
             "group_glob": self.group_glob,
             "start": None if self.resume else str(self.autoclaim.start),
-            **{name: value for name, value in self._who().items() if value is not None},
-            **self._values(),
-            # Omitted if they are not given, so that requests of earlier versions stay the same.
+            **{name: value for name, value in self._assignment().items() if value is not None},
+            **self._claim_values(),
+            # Omitted if None, so that the request of a repeat equals that of an earlier version.
             **({} if self.autoclaim.count is None else {"count": self.autoclaim.count}),
             **({} if self.cursor is None else {"cursor": self.cursor}),
             **{name: value for name, value in guards.items() if value is not None},
@@ -87,22 +87,19 @@ class SweepRequest:
     def rule(self) -> Rule:
         """Return the request as a rule of a policy."""
         start = None if self.resume else self.autoclaim.start
-        ids = {
+        values = {
+            **self._assignment(),
+            **self._claim_values(),
             "start_ms": None if start is None else to_bigint(start.ms),
             "start_seq": None if start is None else to_bigint(start.seq),
-        }
-        page = {"count": self.autoclaim.count, "cursor": self.cursor}
-        values = {
-            **self._who(),
-            **self._values(),
-            **ids,
-            **page,
+            "count": self.autoclaim.count,
+            "cursor": self.cursor,
             **guard_values(self.autoclaim.guards),
         }
         return Rule(self.stream_glob, self.group_glob, values)
 
-    def _who(self) -> dict[str, object]:
-        """Return `requests.ASSIGNMENT` and the consumer.  One of them is not None."""
+    def _assignment(self) -> dict[str, object]:
+        """Return the consumer and `requests.ASSIGNMENT`.  Exactly one value is not None."""
         names = tuple(map(spell, self.consumers))
         return {
             "consumer": names[0] if len(names) == 1 else None,
@@ -110,7 +107,7 @@ class SweepRequest:
             "active_within_ms": self.active_within_ms,
         }
 
-    def _values(self) -> dict[str, object]:
+    def _claim_values(self) -> dict[str, object]:
         return {
             "min_idle_ms": self.autoclaim.min_idle_ms,
             "justid": self.autoclaim.justid,
@@ -120,9 +117,9 @@ class SweepRequest:
 
 
 Policy = Sequence[SweepRequest] | Relation
-"""Type the requests of a run, where the first request that matches a group applies.
+"""Type the requests of a run.  The first request that matches a group applies.
 
-It can also be a table with one row per (stream, consumer_group), and the columns of
+The requests can also be a table with one row per (stream, consumer_group), and the columns of
 `plans.requests.REQUEST_COLUMNS`.
 """
 
@@ -152,7 +149,7 @@ def as_json(request: Policy) -> dict[str, object]:
 
 
 def chosen_groups(request: Sequence[SweepRequest], groups: Relation) -> Relation:
-    """Return the rows of a table whose groups match a request."""
+    """Return the rows of a table whose groups match any of the requests."""
     return groups.where(requests.matched_by([part.rule() for part in request]))
 
 

@@ -37,7 +37,7 @@ ENTRIES = (Kind.RESTORED, Kind.RETURNED, Kind.WITHDRAWN, Kind.KEPT)
 """List the kinds of journal rows that state the outcomes of the entries of the run."""
 CONSUMERS, CURSORS, GROUPS = "consumers_restored", "cursors_restored", "groups_restored"
 """Name the counts of rows of the small tables that got their earlier values."""
-_OF_TABLES = {
+_KIND_BY_COUNT = {
     CONSUMERS: Kind.CONSUMER_RESTORED,
     CURSORS: Kind.CURSOR_RESTORED,
     GROUPS: Kind.GROUP_RESTORED,
@@ -46,19 +46,19 @@ _OF_TABLES = {
 
 @dataclass(frozen=True)
 class UndoReply:
-    """Hold what an undo put back, or would in a dry run.
+    """Hold the result of an undo, or of its dry run.
 
     Attributes:
         run_seq: the number of the undo, or None in a dry run.
-        is_repeat: True if an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id did the undo.
         undone: the key of the run that was undone.
-        counts: of entries and of rows.
+        counts: numbers of entries and rows.
             restored: entries that got their earlier owner, time and count.
             returned: entries that are pending again.
             withdrawn: entries that are no longer pending.
             kept: entries that stay as they are, because they were changed since.
             lost: entries whose row another writer changed meanwhile.
-            gone: entries that are not pending, where the reason is unknown.
+            gone: entries whose row is missing.  It is unknown which writer removed it.
             consumers_restored, cursors_restored, groups_restored: rows of these tables.
     """
 
@@ -99,13 +99,14 @@ def undo(
     are.  An undo is a run, and can be undone, too.
 
     Args:
-        run_name: as `runs.find_run` takes it.
-        run_id: the key of the undo together with the command.  The same key again changes nothing.
-        dry_run: decide and show, and write nothing.
+        run_name: the number, the key or the run id of the run, see `runs.find_run`.
+        run_id: identifies the undo, together with the command.  A repeat with the same run id
+            changes nothing.
+        dry_run: True to decide, but write nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        RequestError: there is no such run, it cannot be undone, or it is undone already.
+        RequestError: there is no such run, it cannot be undone, or it was already undone.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
 
@@ -138,7 +139,7 @@ def _reply(
     counts: Mapping[str, int],
     journal: Callable[..., Relation],
 ) -> UndoReply:
-    zeros = dict.fromkeys((*map(str, (*ENTRIES, Kind.LOST, Kind.GONE)), *_OF_TABLES), 0)
+    zeros = dict.fromkeys((*map(str, (*ENTRIES, Kind.LOST, Kind.GONE)), *_KIND_BY_COUNT), 0)
     return UndoReply(
         run_id=None if done is None else done.run_id,
         run_seq=None if done is None else done.run_seq,
@@ -155,26 +156,26 @@ def _counts(rows: Relation) -> dict[str, int]:
     by_kind = rows.sql("SELECT kind, count(*) AS number FROM {this} AS this GROUP BY kind")
     numbers = {row["kind"]: row["number"] for row in by_kind.collect()}
     entries = {str(kind): numbers.get(kind, 0) for kind in ENTRIES}
-    return entries | {name: numbers.get(kind, 0) for name, kind in _OF_TABLES.items()}
+    return entries | {name: numbers.get(kind, 0) for name, kind in _KIND_BY_COUNT.items()}
 
 
 def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> FinishedRun:
     """Return the finished run that is to be undone.
 
     Args:
-        run_id: the run id of the undo, or None.  If the undo was done, it states which run the name
-            means.
+        run_id: the run id of the undo, or None.  If this undo was already done, and several runs
+            have the run id `run_name`, the run that it undid is meant.
 
     Raises:
-        RequestError: there is none, or it is not a run that can be undone.
+        RequestError: no finished run has this name, or runs of its command cannot be undone.
     """
-    done = None if run_id is None else find_finished(store, COMMAND, run_id)
-    named = None if done is None else run_in_request(done)
-    if named is not None and run_name == named.key.partition(":")[2]:
-        run_name = named.key
+    earlier_undo = None if run_id is None else find_finished(store, COMMAND, run_id)
+    undone_earlier = None if earlier_undo is None else run_in_request(earlier_undo)
+    if undone_earlier is not None and run_name == undone_earlier.key.partition(":")[2]:
+        run_name = undone_earlier.key
     undone = find_run(store, run_name)
     if undone.command in UNDOABLE:
-        if done is None:
+        if earlier_undo is None:
             refuse_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
@@ -191,17 +192,19 @@ def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     refuse_deleted(begun.store, undone.run_seq, undone.key, "be undone")
     decided = decided_by(begun.store, undone.run_seq)
     _refuse_without_previous(decided)
-    sent = writeback_of(begun, undone.run_seq)
-    after = _After(begun, decided, 0 if sent is None else sent.run_seq, _buckets(decided))
-    entries = after.entry_rows().kept()
-    consumers, cursors, groups = (
-        rows.fetched()
-        for rows in (after.consumer_rows(entries), after.cursor_rows(), after.group_rows())
-    )
+    writeback = writeback_of(begun, undone.run_seq)
+    writeback_seq = 0 if writeback is None else writeback.run_seq
+    restoring = _RestoringRows(begun, decided, writeback_seq, _buckets(decided))
+    entries = restoring.entry_rows().kept()
+    consumers = restoring.consumer_rows(entries).fetched()
+    cursors = restoring.cursor_rows().fetched()
+    groups = restoring.group_rows().fetched()
     named = cursors.select(*GROUP, "cursor_name AS name")
     rows = [
         entries,
-        *(consumers, cursors, groups),
+        consumers,
+        cursors,
+        groups,
         previous.consumer_rows(consumers.select(*GROUP, "consumer"), begun.relation("consumers")),
         previous.cursor_rows(named, begun.relation("cursors")),
         previous.group_rows(groups.select(*GROUP), begun.relation("groups")),
@@ -211,24 +214,27 @@ def _decide(begun: Begun, undone: FinishedRun) -> Decision:
 
 
 def _buckets(decided: Decided) -> Sequence[int]:
-    """Return the buckets of the streams that a run changed, and -1, which no stream has."""
+    """Return the buckets of the streams that a run changed, and -1.
+
+    No stream has the bucket -1.  Because of it, the result is never empty.
+    """
     rows = decided.journal.where("bucket IS NOT NULL").distinct("bucket").collect()
     return [-1, *sorted(row["bucket"] for row in rows)]
 
 
 @dataclass(frozen=True, slots=True)
-class _After:
-    """Hold what a run has changed, and what was changed since.
+class _RestoringRows:
+    """Build the journal rows that undo a run, from its changes and the later changes.
 
     Attributes:
         decided: the run that is undone.
-        sent_seq: the number of its writeback, or 0 if it was not written back.
-        buckets: the buckets of the streams that the run changed.
+        writeback_seq: the number of its writeback, or 0 if it was not written back.
+        buckets: see `_buckets`.
     """
 
     begun: Begun
     decided: Decided
-    sent_seq: int
+    writeback_seq: int
     buckets: Sequence[int]
 
     def entry_rows(self) -> Relation:
@@ -237,9 +243,9 @@ class _After:
         pending = self.begun.relation("pending").within(self.decided.pending)
         later = self._later(*CHANGED, Kind.GROUP, Kind.GROUP_REMOVED)
         # The server does not have entries that the writeback acknowledged or did not find.
-        removed = self._sent(Kind.ACKNOWLEDGED, Kind.GONE).where("consumer IS NULL")
+        removed = self._of_writeback(Kind.ACKNOWLEDGED, Kind.GONE).where("consumer IS NULL")
         return plan.entry_rows(
-            plan.as_moved(changes, self._sent(Kind.MOVED)),
+            plan.as_moved(changes, self._of_writeback(Kind.MOVED)),
             pending,
             union_by_name([later, removed], JOURNAL_ROW),
         )
@@ -250,7 +256,9 @@ class _After:
         Args:
             entries: `entry_rows`.
         """
-        seen = union_by_name([self._of_run(*plan.SEEN), self._sent(Kind.MOVED)], JOURNAL_ROW)
+        seen = union_by_name(
+            [self._of_run(*plan.SEEN), self._of_writeback(Kind.MOVED)], JOURNAL_ROW
+        )
         consumers = self.begun.relation("consumers")
         later = self._later(*plan.SEEN, Kind.CONSUMER_REMOVED)
         restored = plan.consumer_rows(
@@ -259,9 +267,9 @@ class _After:
             consumers,
             self._owners(entries),
         ).fetched()
-        with_owner = entries.where(of_kinds(Kind.RESTORED, Kind.RETURNED))
+        given_back = entries.where(of_kinds(Kind.RESTORED, Kind.RETURNED))
         removed = later.where(of_kinds(Kind.RETIRED, Kind.CONSUMER_REMOVED))
-        missing = plan.missing_owners(with_owner, consumers, restored, removed)
+        missing = plan.missing_owners(given_back, consumers, restored, removed)
         return union_all([restored, missing])
 
     def _owners(self, entries: Relation) -> Relation:
@@ -298,15 +306,15 @@ class _After:
         rows = self.decided.rows(*kinds)
         return without(rows, self.decided.rows(Kind.LOST)) if self.decided.of(Kind.LOST) else rows
 
-    def _sent(self, *kinds: Kind) -> Relation:
+    def _of_writeback(self, *kinds: Kind) -> Relation:
         """Return the journal rows of the writeback of the run."""
-        return rows_of(self.begun.store, self.sent_seq, *kinds)
+        return rows_of(self.begun.store, self.writeback_seq, *kinds)
 
     def _later(self, *kinds: Kind) -> Relation:
-        """Return the journal rows of later runs, without the writeback of the run."""
+        """Return the journal rows of later runs, except those of the writeback of the run."""
         first, end = self.decided.row.run_seq, self.begun.run_seq
         return self.begun.store.relation("journal").where(
-            f"run_seq > {first:d}L AND run_seq < {end:d}L AND run_seq <> {self.sent_seq:d}L"
+            f"run_seq > {first:d}L AND run_seq < {end:d}L AND run_seq <> {self.writeback_seq:d}L"
             f" AND {of_kinds(*kinds)} AND {in_buckets(self.buckets)}"
         )
 
@@ -319,14 +327,14 @@ def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
     first, last = chain[0], chain[-1]
     command = f"claimlib undo {shlex.quote(begun.store.where)} {last.run_seq}"
     is_done_again = len(chain) % 2 == 0
-    what = (
+    state = (
         f"was undone by run {first.run_seq}, and done again by run {last.run_seq} ({last.key})."
         f" To undo it again, undo that: {command}"
         if is_done_again
         else f"was already undone by run {last.run_seq} ({last.key}). To do it again, undo that:"
         f" {command}"
     )
-    raise RequestError(f"run {undone.key} {what}", run=undone.key)
+    raise RequestError(f"run {undone.key} {state}", run=undone.key)
 
 
 def _refuse_without_previous(decided: Decided) -> None:

@@ -1,4 +1,4 @@
-"""Bring a store of an earlier schema version to this one."""
+"""Upgrade a store of an earlier schema version to the current one."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ class Upgrade:
 def upgrade(definitions: Definitions) -> Upgrade:
     """Add the columns that a store of an earlier schema version lacks.
 
-    Rows stay as they are.  Their new columns are None.  A repeat changes nothing.  After an upgrade
-    that was interrupted, a repeat completes it.
+    Rows stay as they are.  Their new columns are None.  A repeat changes nothing, or completes an
+    upgrade that was interrupted.
 
     Raises:
         StoreNotFoundError: there is no store.
-        SchemaVersionError: its version cannot be upgraded.
-        UnfinishedRunError: a run is decided and not finished.
+        SchemaVersionError: the version of the store cannot be upgraded.
+        UnfinishedRunError: a run is decided, but not finished.
         CommitConflictError: another writer changed a table meanwhile.
         UnsafeLocationError, ConfigError, StorageError: see `Definitions`.
     """
     definitions.check()
     with repair_lock(definitions.folder).held_for("upgrade"):
-        return _upgraded(definitions)
+        return _upgrade_tables(definitions)
 
 
-def _upgraded(definitions: Definitions) -> Upgrade:
+def _upgrade_tables(definitions: Definitions) -> Upgrade:
     where, present = definitions.where, definitions.properties()
     if not present:
         raise definitions.missing_store()
     for table, properties in present.items():
         check_known_version(where, table, properties, {SCHEMA_VERSION, *UPGRADABLE})
-    versions = {name: of_table[SCHEMA_VERSION_PROPERTY] for name, of_table in present.items()}
-    outdated = tuple(name for name in versions if versions[name] != SCHEMA_VERSION)
-    # Complete an upgrade that has begun, because the earlier version cannot open the store.
+    versions = {table: properties[SCHEMA_VERSION_PROPERTY] for table, properties in present.items()}
+    outdated = tuple(table for table in versions if versions[table] != SCHEMA_VERSION)
+    # Check this only if no table is upgraded yet.  Otherwise the upgrade must be completed, because
+    # the earlier version of claimlib can no longer open the store to finish its runs.
     if len(outdated) == len(present) and {"streams", "journal", "runs"} <= present.keys():
         _refuse_unfinished(definitions.handle(present), where)
     added = [

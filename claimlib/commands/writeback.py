@@ -1,8 +1,8 @@
 """Write a run back: make its claims, deletions and acknowledgements on the mirrored server.
 
-The server is written while the run decides, because the outcome of each entry is part of the
+The server is written while the writeback decides, because the outcome of each entry is part of the
 decision.  A process that is killed in between leaves claims on the server that no journal row
-names.  A repeat asks the server, and counts these claims as moved.
+names.  A repeat finds these claims on the server, and counts them as moved.
 """
 
 from __future__ import annotations
@@ -78,12 +78,15 @@ from claimlib.times import format_duration_ms
 COMMAND = WRITEBACK
 DEFAULT_MAX_AGE_MS = 3_600_000
 _COMMANDS = (
-    *(xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND),
-    *(retire.COMMAND, undo.COMMAND),
+    xautoclaim.COMMAND,
+    xclaim.COMMAND,
+    xack.COMMAND,
+    retire.COMMAND,
+    undo.COMMAND,
 )
 _NOT_SENT = Written(Outcome.TOUCHED)
 _ROWS_AT_ONCE = 10_000
-"""Limit the number of entries that are Python values, which take ten times the memory."""
+"""Limit the number of entries that are Python values at once, because these take much memory."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,15 @@ class WritebackReply:
 
     Attributes:
         run_seq: the number of the writeback, or None in a dry run.
-        is_repeat: True if an earlier call with the same run id had done it.
+        is_repeat: True if an earlier call with the same run id did the writeback.
         written: the key of the run that was written back.
-        counts: `decided`, the number of entries of that run, is the sum of moved, acknowledged,
-            touched and gone.  `lost` is the number of moved entries whose row in the store another
-            writer changed first.  consumers_removed and consumers_kept count retired consumers.  In
-            a dry run there is only decided.
+        counts: numbers of entries and consumers.  A dry run has only `decided`.
+            decided: the entries of the run that was written back.
+            moved, acknowledged, touched, gone: the entries by outcome (`live.writing.Outcome`).
+            Their sum is `decided`.
+            lost: moved entries whose row in the store another writer changed first.
+            consumers_removed, consumers_kept: retired consumers that the server no longer has, and
+            that it still has.
     """
 
     run_id: str | None
@@ -130,24 +136,25 @@ def writeback(
 ) -> WritebackReply:
     """Make the claims, deletions and acknowledgements of a finished run on the server.
 
-    Retired consumers are removed there, too.
+    Retired consumers are removed from the server, too.
 
     An entry that another client touched since the snapshot stays as it is, see `live.writing`.
 
     Args:
-        run_name: as `runs.find_run` takes it.
-        run_id: the key of the writeback together with the command.  The same key again changes
-            nothing.
-        max_age_ms: the greatest age of the snapshot of each group, by the server's clock.
-        dry_run: check and show, and write nothing.
+        run_name: the number, the key or the run id of the run, see `runs.find_run`.
+        run_id: identifies the writeback, together with the command.  A repeat with the same run id
+            changes nothing.
+        max_age_ms: the greatest age that the snapshot of a group may have, by the server's clock.
+        dry_run: True to check the run and count its entries, but write nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
         RequestError: the run cannot be written back, it was written back before, or the server is
             a replica.
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
-        GuardError: the snapshot is too old, or a newer one has replaced what the run did.
-        SourceError: the server cannot be written.  The written claims stay.  Repeat the command.
+        GuardError: the snapshot is too old, or a newer one has replaced the changes of the run.
+        SourceError: the server cannot be reached, or refuses a command.  Claims that were already
+            made there stay.  A repeat recognizes them.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
@@ -180,9 +187,9 @@ def check_before_run(
 
     Raises:
         NotAMirrorError, SourceMismatchError: the store does not mirror this server.
-        RequestError: it is a replica.
+        RequestError: the server is a replica.
         GuardError: the snapshot of a group is too old, and entries of the group are pending.
-        SourceError: it cannot be reached.
+        SourceError: the server cannot be reached.
     """
     last = _checked_snapshot(begun)
     # The run refuses groups without a snapshot time.
@@ -195,7 +202,9 @@ def check_before_run(
         ages = _Ages(servers, _clocks(servers), max_age_ms, remedy)
         try:
             ages.check(groups)
-        except (GuardError, NameSpellingError):  # the run may not concern this group
+        except (GuardError, NameSpellingError):
+            # The group does not matter if it has no pending entries, because the run then leaves it
+            # alone.
             ages.check(_with_pending(groups, begun.relation("pending")))
 
 
@@ -215,7 +224,7 @@ def find_written(store: Store, run_name: str) -> FinishedRun:
     """Return the finished run that is to be written back.
 
     Raises:
-        RequestError: there is none, or it is no run that claims.
+        RequestError: no finished run has this name, or runs of its command cannot be written back.
     """
     finished = find_run(store, run_name, _COMMANDS)
     if finished.command not in _COMMANDS:
@@ -242,11 +251,11 @@ def _reply(store: Store, done: FinishedRun, finished: FinishedRun) -> WritebackR
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """Hold the entries and consumers that are to be sent.
+    """Hold the changes to send to the server.
 
     Attributes:
         entries: `plans.writeback.entries`, in memory and in `ORDER`.
-        retired: rows with the consumers that the run retired.
+        retired: one row per consumer that the run retired.
         at_ms: the server's time before anything was sent.
     """
 
@@ -257,7 +266,11 @@ class _Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """Decide a writeback by doing it on the server."""
+    """Send the changes of a run to the server, and build the decision from the outcomes.
+
+    Attributes:
+        finished: the run that is written back.
+    """
 
     finished: FinishedRun
     server: ServerAccess
@@ -283,8 +296,8 @@ class _Writing:
         """Write the entries to the server, and return a decision with the outcome of each entry."""
         with self.server.open() as servers:
             planned = self._planned(begun, servers)
-            written = self._written(servers, planned.entries)
-            removed = [_is_removed(servers, row) for row in planned.retired]
+            written = self._send(servers, planned.entries)
+            removed = [_remove(servers, row) for row in planned.retired]
         rows = plan.outcome_rows(written, planned.at_ms)
         claimed = rows.where(f"kind = '{Kind.MOVED}'").distinct(*GROUP, "consumer")
         before = previous.consumer_rows(claimed, begun.relation("consumers"))
@@ -305,7 +318,7 @@ class _Writing:
         refuse_deleted(begun.store, self.finished.run_seq, self.finished.key, "be written back")
         self._refuse_undone(begun)
         self._refuse_undo_of_unsent(begun)
-        planned = self._entries(begun, servers)
+        planned = self._changes_to_send(begun, servers)
         begun.tell_detail(f"{planned.entries.count():,} entries")
         return planned
 
@@ -342,8 +355,8 @@ class _Writing:
                 run=self.finished.key,
             )
 
-    def _entries(self, begun: Begun, servers: Servers) -> _Planned:
-        """Return the changes to send, after checks of the run's groups."""
+    def _changes_to_send(self, begun: Begun, servers: Servers) -> _Planned:
+        """Check the snapshots of the run's groups, and return the changes to send."""
         seq = self.finished.run_seq
         journal = partial(rows_of, begun.store, seq)
         decided = journal(*plan.WRITTEN)
@@ -351,12 +364,12 @@ class _Writing:
             decided = without(decided, journal(Kind.LOST))
         decided = decided.fetched()
         retired = journal(Kind.RETIRED).fetched()
-        of_run = union_by_name(
+        groups_of_run = union_by_name(
             [decided.distinct(*GROUP), retired.select(*GROUP)],
             {name: JOURNAL_ROW[name] for name in GROUP},
         ).fetched()
         clocks = _clocks(servers)
-        self._check_snapshots(begun, of_run, servers, clocks)
+        self._check_snapshots(begun, groups_of_run, servers, clocks)
         at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
         read = sources_of_groups(at)
         if read is None:
@@ -378,11 +391,15 @@ class _Writing:
         )
 
     def _check_snapshots(
-        self, begun: Begun, of_run: Relation, servers: Servers, clocks: Mapping[Source, int]
+        self,
+        begun: Begun,
+        groups_of_run: Relation,
+        servers: Servers,
+        clocks: Mapping[Source, int],
     ) -> None:
         """Raise GuardError if the snapshot of a group of the run is too old, or was replaced."""
-        self._refuse_newer_snapshot(begun, of_run)
-        groups = of_run.sql(
+        self._refuse_newer_snapshot(begun, groups_of_run)
+        groups = groups_of_run.sql(
             "SELECT stream, consumer_group, snapshot_ms FROM {this} AS this"
             f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
             groups=begun.relation("groups").select(*GROUP, "snapshot_ms"),
@@ -393,7 +410,7 @@ class _Writing:
         )
         _Ages(servers, clocks, self.max_age_ms, remedy).check(groups)
 
-    def _refuse_newer_snapshot(self, begun: Begun, of_run: Relation) -> None:
+    def _refuse_newer_snapshot(self, begun: Begun, groups_of_run: Relation) -> None:
         """Raise GuardError if a group of the run was read from the server again since the run."""
         seq = self.finished.run_seq
         is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
@@ -402,9 +419,9 @@ class _Writing:
         kinds = f"kind IN ('{Kind.GROUP}', '{Kind.GROUP_REMOVED}')"
         journal = begun.store.relation("journal").where(f"run_seq > {seq:d}L AND {kinds}")
         newer = journal.sql(
-            "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j LEFT SEMI JOIN {of_run}"
-            f" AS r USING ({', '.join(GROUP)})",
-            of_run=of_run,
+            "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j"
+            f" LEFT SEMI JOIN {{groups_of_run}} AS g USING ({', '.join(GROUP)})",
+            groups_of_run=groups_of_run,
         )
         row = newer.order_by("run_seq", *GROUP).first()
         if row is not None:
@@ -415,22 +432,26 @@ class _Writing:
                 run=self.finished.key,
             )
 
-    def _written(self, servers: Servers, entries: Relation) -> Relation:
-        """Send the entries, and return them with `outcome` and `moved_ms`."""
-        rows, sent = entries.arrow(), 0
-        rest, rows = rows.filter(pc.invert(rows["is_current"])), rows.filter(rows["is_current"])
-        written = [_with_outcomes(rest, [_NOT_SENT] * rest.num_rows)]
+    def _send(self, servers: Servers, entries: Relation) -> Relation:
+        """Send the entries, and return them with `outcome` and `moved_ms`.
+
+        Entries that the store has changed since the run are not sent.  They count as touched.
+        """
+        all_rows, sent = entries.arrow(), 0
+        rows = all_rows.filter(all_rows["is_current"])
+        changed = all_rows.filter(pc.invert(all_rows["is_current"]))
+        written = [_with_outcomes(changed, [_NOT_SENT] * changed.num_rows)]
         limit = LatencyLimit(self.server.max_latency_ms, partial(self.tell, Phase.SEND))
         try:
             limit.wait(servers.nodes)
             for first in range(0, rows.num_rows, _ROWS_AT_ONCE):
-                part, became = rows.slice(first, _ROWS_AT_ONCE), list[Written]()
+                part, outcomes_of_part = rows.slice(first, _ROWS_AT_ONCE), list[Written]()
                 for outcomes in write_entries(servers, _batches(part)):
-                    became += outcomes
+                    outcomes_of_part += outcomes
                     sent += len(outcomes)
                     self.tell(Phase.SEND, f"{sent:,} of {rows.num_rows:,} entries")
                     limit.wait(servers.nodes)
-                written.append(_with_outcomes(part, became))
+                written.append(_with_outcomes(part, outcomes_of_part))
         except SourceUnreachableError as error:
             raise SourceUnreachableError(
                 f"{error.message}. The server has answered for {sent:,} of {rows.num_rows:,}"
@@ -460,6 +481,7 @@ class _Ages:
         Args:
             groups: stream, consumer_group and snapshot_ms.
         """
+        # For each server, only the oldest snapshot is checked.
         oldest: dict[Source, Record] = {}
         for row in groups.order_by("snapshot_ms", *GROUP).collect():
             oldest.setdefault(self.servers.source_of(unspell(row["stream"])), row)
@@ -492,13 +514,16 @@ class _Ages:
             )
 
 
-_SAME = (*GROUP, *plan.BATCH)
+_BATCH_KEY = (*GROUP, *plan.BATCH)
 
 
 def _batches(rows: pa.Table) -> Iterator[EntryBatch]:
-    """Yield the batches of entries in their order."""
+    """Yield the batches of entries, in the order of the rows.
+
+    A batch has entries with the same `_BATCH_KEY`, at most `IDS_PER_BATCH`.
+    """
     ids, first = rows["id"].to_pylist(), 0
-    keys = zip(*(rows[name].to_pylist() for name in _SAME), strict=True)
+    keys = zip(*(rows[name].to_pylist() for name in _BATCH_KEY), strict=True)
     for key, of_batch in groupby(keys):
         end = first + sum(1 for _ in of_batch)
         for start in range(first, end, IDS_PER_BATCH):
@@ -530,7 +555,8 @@ def _state(consumer: str | None, count: int | None) -> PendingState | None:
     return None if consumer is None or count is None else PendingState(unspell(consumer), count)
 
 
-def _is_removed(servers: Servers, row: Record) -> bool:
+def _remove(servers: Servers, row: Record) -> bool:
+    """Remove a consumer from its server.  Return True if the server no longer has it."""
     stream, group, consumer = (unspell(row[name]) for name in (*GROUP, "consumer"))
     return remove_consumer(servers.source_of(stream), stream, group, consumer)
 
@@ -542,6 +568,7 @@ def _with_outcomes(entries: pa.Table, written: Sequence[Written]) -> pa.Table:
 
 
 def _checked_snapshot(begun: Begun) -> LastSnapshot:
+    """Return the last snapshot of a store, or raise NotAMirrorError if there is none."""
     last = last_snapshot(begun.relation("runs"))
     if last is None:
         raise NotAMirrorError(
@@ -556,8 +583,8 @@ def _check_server(begun: Begun, last: LastSnapshot, source: Source) -> None:
     """Raise an error if a server is not proven to be that of the last snapshot, or is a replica.
 
     Raises:
-        SourceMismatchError: it is another server, or another database.
-        RequestError: it is a replica.
+        SourceMismatchError: nothing proves that the server is the same, or the database is another.
+        RequestError: the server is a replica.
     """
     server = source.server
     if server.is_replica:

@@ -60,50 +60,52 @@ def xack(
 ) -> BulkReply:
     """Remove ids from the pending entries lists.
 
-    As in Redis' document of XACK and in Valkey 9.1, the owner does not matter.  It also does not
-    matter if the stream still has the entry.  Unlike there, an unknown group is an error, because
-    it may be a typing error.
+    This does what Redis' documentation of XACK states and Valkey 9.1 does.  An id is removed for
+    any owner, and even if the stream no longer has the entry.  Unlike on a server, an unknown group
+    is an error, because it may be a typing error.
 
     Args:
         requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
             one row per request and the columns of `plans.bulk.ACK_COLUMNS`.  It must return the
             same rows each time it is read.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
-        dry_run: decide and show, and write nothing.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
+        dry_run: True to decide, but write nothing.
         to_write_back: True to accept a store that mirrors a server, because `writeback` follows.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        SourceMismatchError: the store mirrors a server.  The next snapshot would make the ids
-            pending again.
-        RequestError: a request cannot be used, or its group is unknown (`groups` names these
-            groups).  Then no request is done.
+        SourceMismatchError: the store mirrors a server, and to_write_back is False.  The next
+            snapshot would make the ids pending again.
+        RequestError: a request cannot be used, or its group is unknown (the error's field `groups`
+            lists all refused groups).  Then no request is done.
         DuplicateRowsError: pending has two rows for a named id.
-        ForeignRunSeqError: such a row has a run number of another store.
+        ForeignRunSeqError: the row of a named id has a run number that this store has not reached,
+            so it may be copied from another store.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     checked = ACKS.checked(table_of(store, requests, ack_table))
 
-    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+    def decide_acks(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         if not to_write_back:
             _refuse_mirror(begun)
         groups = known(begun)
-        acks = bulk.acks(checked, groups, None)
+        acks = bulk.acks(checked, groups, now_ms=None)
         bulk_requests = BulkRequests.of(acks, bulk.ACK_KINDS, looks=False)
         result = decide(begun, bulk_requests, groups, refuse_duplicates=refuse_duplicates)
-        _refuse_refused(begun.store, result)
+        _check_accepted(begun.store, result)
         return result.decision()
 
-    call = Call(run_id, None, dry_run, progress)
-    return answer(BulkReply, store, COMMAND, partial(ACKS.fingerprint, checked), decided, call)
+    call = Call(run_id, now_ms=None, dry_run=dry_run, progress=progress)
+    return answer(BulkReply, store, COMMAND, partial(ACKS.fingerprint, checked), decide_acks, call)
 
 
 def ack_table(engine: Executor, acks: Sequence[NamedAck]) -> Relation:
     """Return the request table of some XACKs, numbered from 1.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no XACK.
     """
     if not acks:
         raise RequestError("there is no request: nothing would be acknowledged")
@@ -125,23 +127,24 @@ def _refuse_mirror(begun: Begun) -> None:
         )
 
 
-def _refuse_refused(store: Store, decided: Decided) -> None:
+def _check_accepted(store: Store, decided: Decided) -> None:
+    """Raise an error if a group is refused."""
     rows = decided.judged.where("reason IS NOT NULL").order_by(*GROUP).collect()
     if not rows:
         return
-    said = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
+    first = f"{rows[0]['stream']}/{rows[0]['consumer_group']}: {rows[0]['reason']}"
     others = number_of(len(rows) - 1, "more group")
     more = f" (and {others})" if len(rows) > 1 else ""
     is_unknown = rows[0]["in_groups"] is None
     hint = f"claimlib xpending {shlex.quote(store.where)} lists the groups; " if is_unknown else ""
-    raise _error_of(rows[0])(
-        f"{said}{more}; {hint}nothing was acknowledged",
+    raise _error_class(rows[0])(
+        f"{first}{more}; {hint}nothing was acknowledged",
         groups=[(row["stream"], row["consumer_group"]) for row in rows],
         table="pending",
     )
 
 
-def _error_of(refused: Record) -> type[ClaimlibError]:
+def _error_class(refused: Record) -> type[ClaimlibError]:
     if refused["in_groups"] is None:
         return RequestError
     return ForeignRunSeqError if refused["ahead"] else DuplicateRowsError

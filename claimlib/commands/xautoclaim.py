@@ -28,11 +28,11 @@ EXPLAINED_COLUMNS = (*requests.REQUEST_COLUMNS, *requests.ASSIGNMENT, "request")
 
 
 def explain(store: Store, policy: Sequence[SweepRequest]) -> Relation:
-    """Return which request each group gets, without changing anything.
+    """Return the request that applies to each group, without changing anything.
 
     There is one row per (stream, consumer_group) of the store.  Columns: `request`, and the columns
-    `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT` of the request.  `request` is its number in
-    the policy, from 1, or None if no request matches.
+    `plans.requests.REQUEST_COLUMNS` and `ASSIGNMENT` of the request.  `request` is the number of
+    the request in the policy, from 1.  The columns are None if no request matches.
     """
     groups = store.relation("groups").select(*GROUP)
     matched = requests.by_policy(groups, [request.rule() for request in policy])
@@ -51,34 +51,35 @@ def xautoclaim(
 ) -> Reply:
     """Apply XAUTOCLAIM's semantics to every requested (stream, consumer_group), in one run.
 
-    This follows the command document and Valkey 9.1, which do it for one group.  Dangling entries
-    leave the PEL, and become tombstones.  Entries that are idle enough go to the request's
-    consumer.  The other entries stay.
+    For each group, this does what Redis' documentation of the command states and Valkey 9.1 does.
+    Entries that their stream no longer has leave the PEL, and become tombstones.  Entries that are
+    idle enough go to the request's consumer.  The other entries stay.
 
     Args:
         request: one request with globs, or a policy of several requests.  The first request that
             matches a group applies.  It can also be a table (a DataFrame or a relation) with one
             row per (stream, consumer_group) and the columns of `plans.requests.REQUEST_COLUMNS`.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
             snapshot.
-        dry_run: decide and show, and write nothing.
-        allow_none: True if globs may match no group.  If False, an error is raised in this case,
-            and nothing is written.
+        dry_run: True to decide, but write nothing.
+        allow_none: True to accept globs that match no group.  False to raise an error then, and
+            write nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        RequestError: the request cannot be used, or matches no group.
+        RequestError: the request cannot be used, or matches no group although allow_none is False.
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
     check_ms(now_ms=now_ms)
     policy = checked(store.relation_of(request) if isinstance(request, DataFrame) else request)
 
-    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+    def decide_sweep(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         return decide(
             begun, policy, now_ms, refuse_duplicates=refuse_duplicates, allow_none=allow_none
         )
 
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(Reply, store, COMMAND, partial(as_json, policy), decided, call)
+    return answer(Reply, store, COMMAND, partial(as_json, policy), decide_sweep, call)

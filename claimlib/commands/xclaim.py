@@ -54,26 +54,30 @@ def xclaim(
 ) -> BulkReply:
     """Do XCLAIMs one after the other, all at the same time of the clock.
 
-    This follows the command document and Valkey 9.1.  An id that the stream no longer has leaves
-    the PEL, and becomes a tombstone.  An id that is idle enough, or has no owner, goes to the
-    request's consumer.  An id that is not pending is skipped, or with FORCE made pending first.
-    Several requests may name an id.  Each finds the result of the request before.
+    This does what Redis' documentation of the command states and Valkey 9.1 does.  An id that the
+    stream no longer has leaves the PEL, and becomes a tombstone.  An id that is idle enough, or has
+    no owner, goes to the request's consumer.  An id that is not pending is skipped.  With FORCE, it
+    is made pending first.  Several requests may name an id.  Each request finds the result of the
+    request before it.
 
-    Groups that cannot be judged are refused and named.  The other groups continue.  A group is
-    refused if it is unknown, or has no snapshot time.  It is refused if it has negative times or
-    counts, or two rows of one id.  It is also refused if an id outside the range that is proven
-    complete is pending, or is to be forced.
+    The reply names the groups that are refused.  The requests for other groups are done.  A group
+    is refused in these cases:
+
+    - It is unknown, or has no snapshot time.
+    - It has negative times or counts, or two rows of one id.
+    - An id outside the range that is proven complete is pending, or would be made pending by FORCE.
 
     Args:
         requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
             one row per request and the columns of `plans.bulk.CLAIM_COLUMNS`.  Its requests are
             done in the order of `request`.  It must return the same rows each time it is read.
         sharing: the consumers that share the claimed entries of each group.  The consumers of the
-            requests then get nothing.  A group without a live consumer is refused, too.
-        run_id: the key of the run together with the command.  The same key again changes nothing.
+            requests then get nothing.  A group in which no consumer can share them is refused, too.
+        run_id: identifies the run, together with the command.  A repeat with the same run id
+            changes nothing.
         now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
             snapshot.
-        dry_run: decide and show, and write nothing.
+        dry_run: True to decide, but write nothing.
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
@@ -94,7 +98,7 @@ def xclaim(
         others = (name for name in CLAIM_COLUMNS if name != "consumer")
         checked = checked.select(*others, "CAST(NULL AS STRING) AS consumer")
 
-    def decided(begun: Begun, *, refuse_duplicates: bool) -> Decision:
+    def decide_claims(begun: Begun, *, refuse_duplicates: bool) -> Decision:
         groups = known(begun)
         claims = bulk.claims(checked, groups, now_ms)
         bulk_requests = BulkRequests.of(claims, bulk.KINDS, sharing=sharing)
@@ -104,23 +108,33 @@ def xclaim(
         return {**CLAIMS.fingerprint(checked), **({} if sharing is None else sharing.as_json())}
 
     call = Call(run_id, now_ms, dry_run, progress)
-    return answer(BulkReply, store, COMMAND, as_json, decided, call)
+    return answer(BulkReply, store, COMMAND, as_json, decide_claims, call)
 
 
 def claim_table(engine: Executor, claims: Sequence[NamedClaim]) -> Relation:
     """Return the request table of some XCLAIMs, numbered from 1.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no XCLAIM.
     """
     if not claims:
         raise RequestError("there is no request: nothing would be claimed")
     rows = [
         (
-            *(number, spell(named.stream), spell(named.group), spell(named.claim.consumer)),
-            *(named.claim.min_idle_ms, list(map(str, named.claim.ids)), named.claim.idle_ms),
-            *(named.claim.time_ms, named.claim.retrycount, named.claim.force, named.claim.justid),
-            *(_text(named.claim.last_id), str(named.claim.idle_rule), str(named.claim.profile)),
+            number,
+            spell(named.stream),
+            spell(named.group),
+            spell(named.claim.consumer),
+            named.claim.min_idle_ms,
+            list(map(str, named.claim.ids)),
+            named.claim.idle_ms,
+            named.claim.time_ms,
+            named.claim.retrycount,
+            named.claim.force,
+            named.claim.justid,
+            _text(named.claim.last_id),
+            str(named.claim.idle_rule),
+            str(named.claim.profile),
         )
         for number, named in enumerate(claims, start=1)
     ]

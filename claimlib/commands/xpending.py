@@ -1,7 +1,7 @@
 """Apply XPENDING to a store.
 
 It shows an overview of all groups, or one group as the server's command does.  Nothing is written.
-Tables are read at the versions of one moment, which is now, or when a run had finished.
+All tables are read as they were at one moment: now, or the end of a run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TABLES_OF_PAYLOADS = (*TABLES, "entries")
 """List the tables that `xpending` reads to show payloads."""
 _DEFAULT_TABLES = (*TABLES, "cursors")
 DEFAULT_STALLED_MS = 15 * 60_000
-_DATE = re.compile(r"[0-9]{4}-")
+_DATE = re.compile(r"[0-9]{4}-")  # the beginning of a time, as in 2026-01-31
 _ALL = PendingRange(MIN_ID, MAX_ID, 0)
 
 
@@ -53,10 +53,11 @@ class Reading:
     """Hold a store at the versions of one moment.
 
     Attributes:
-        last_seq: the number of the last applied run, or 0 if none.
-        run_seq: the run that left these versions.  None if they are the newest.
-        unfinished: the decided runs that are not finished, if this is the store before them.
-        replaced: by name of a table, the rows that are read instead of it.
+        last_seq: the number of the last applied run, or 0 if there is none.
+        run_seq: the number of the run that left these versions.  None if they are the newest.
+        unfinished: the runs that are decided, but not finished.  If there are any, the versions are
+            those before these runs.
+        replaced: by name of a table, the rows that are read in place of the table.
     """
 
     store: Store
@@ -68,17 +69,17 @@ class Reading:
 
     def read(self, table: str) -> Relation:
         """Return a table at that moment."""
-        known = self.replaced.get(table)
-        return self.store.relation(table, self.versions[table]) if known is None else known
+        rows = self.replaced.get(table)
+        return self.store.relation(table, self.versions[table]) if rows is None else rows
 
     def with_tables(self, **tables: Relation) -> Reading:
-        """Return a reading of the same moment that has these rows in place of tables."""
+        """Return a reading of the same moment with other rows in place of some tables."""
         return replace(self, replaced={**self.replaced, **tables})
 
     def read_in(self, scope: Scope, table: str) -> Relation:
-        """Return the rows of a table with groups that belong to the groups of a scope."""
+        """Return the rows of the groups of a scope in a table that has groups."""
         rows = self.read(table).where(scope.has_group())
-        if table == "pending":  # a stream that is named in full is in one bucket
+        if table == "pending":  # if the scope is one stream, only its bucket is read
             return in_bucket(self.store, rows, scope)
         return rows
 
@@ -88,20 +89,20 @@ def read_store(
 ) -> Reading:
     """Return the store as it is now, or as a finished run left it.
 
-    While a run is unfinished, the tables may have only a part of its changes.  Then the store
-    before this run is returned.
+    While a run is unfinished, the tables may have only a part of its changes.  So the store as it
+    was before this run is returned.
 
     Args:
         as_of: a run (its number, command:run_id, or run id alone).  Or a time (ISO 8601), which
             means the last run that had finished by then.  None means now.
-        tables: the names of the tables that will be read.  By default those of `pending_overview`,
-            its neighbors, and `describe`.
+        tables: the names of the tables that will be read.  The default is enough for the functions
+            of this module except `with_payloads`, and for `describe`.
 
     Raises:
-        UnfinishedRunError: a run is unfinished, and replaced tables were accepted since it began.
-        RequestError: no such run exists, or no run had finished by then.  Or replaced tables were
-            accepted since the run.
-        SchemaError: tables were replaced.
+        UnfinishedRunError: a run is unfinished, and `init` accepted replaced tables since it began.
+        RequestError: no such run exists, no run had finished at the given time, or `init` accepted
+            replaced tables after the run.
+        SchemaError: tables were replaced, and not accepted.
 
     Examples:
         >>> now = read_store(open_store("./store"))
@@ -111,7 +112,7 @@ def read_store(
     if as_of is None:
         begun, unfinished = pinned(store, tables)
         if unfinished:
-            return _before(store, unfinished)
+            return _before_unfinished(store, unfinished)
         return Reading(store, dict(begun.pins.versions), begun.run_seq - 1)
     pinned(store, tables)  # refuses tables that were replaced
     run = _run_as_of(store, as_of)
@@ -134,13 +135,14 @@ def refuse_unknown(
 ) -> None:
     """Raise RequestError if a store has no such group or consumer.
 
-    The message names similar ones.  Without it, a typing error would look like an empty result.
+    Without this check, a typing error would look like an empty result.  The message names similar
+    groups or consumers.
 
     Args:
         at: a reading with `TABLES`, see `read_store`.
         scope: the globs of the streams and groups.
         key: the names of one stream and group, which replace the scope.  None to use the scope.
-        consumer: the name of a consumer of these groups.  None for any.
+        consumer: the name of a consumer of these groups.  None to check no consumer.
     """
     if key is None:
         rows = {table: at.read_in(scope, table) for table in TABLES}
@@ -183,7 +185,7 @@ def _refuse_unknown_consumer(
     )
 
 
-def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
+def _before_unfinished(store: Store, unfinished: Sequence[RunRow]) -> Reading:
     """Return the store as the first unfinished run found it."""
     first = unfinished[0]
     if first.run_seq <= accepted_now(store).after:
@@ -193,7 +195,7 @@ def _before(store: Store, unfinished: Sequence[RunRow]) -> Reading:
 
 
 def _run_as_of(store: Store, as_of: str) -> FinishedRun:
-    """Return the run that a user names, also by a time."""
+    """Return the run that a user names directly, or by a time (see `read_store`)."""
     if not _DATE.match(as_of):
         return find_run(store, as_of)
     try:
@@ -224,23 +226,26 @@ def pending_overview(
 ) -> Relation:
     """Return one row per group, with the numbers of its pending and stalled entries and of owners.
 
-    The rows are in memory, so that the pending entries are read once.  Columns: stream,
+    The rows are in memory, so the pending entries are read only once.  Columns: stream,
     consumer_group, is_known, snapshot_ms, now_ms, pending, stalled, oldest_idle_ms,
     oldest_delivery_time_ms, highest_delivery_count, delivered_5_plus, delivered_10_plus, owners,
-    idle_owners, unknown_owners and changed_by_runs.  is_known is false if the table `groups` lacks
-    the group.  now_ms is the time of the idle times.  owners is the number of consumers that own
-    entries.  unknown_owners counts owners that the table `consumers` lacks.  A time or number is
-    None if it is unknown.
+    idle_owners, unknown_owners and changed_by_runs.  A time or number is None if it is unknown.
+
+    - is_known is false if the table `groups` lacks the group.
+    - now_ms is the time for which the idle times are computed.
+    - owners is the number of consumers that own entries.
+    - unknown_owners is the number of owners that the table `consumers` lacks.
 
     Args:
         scope: the globs of the streams and groups.
         stalled_ms: how long an entry must have been idle to count as stalled.  An owner that has
-            not been active for as long counts as idle.
+            not been active for this long counts as idle.
         now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
             snapshot.
-        changed: the number of entries that runs have changed, by group.  Only the command line
-            gives it.
-        shows_server: True if the reading is the server's view.
+        changed: one row per group with changes, as `plans.server_view.number_by_group` returns
+            them.  None if the store mirrors no server.  Only the command line gives it.
+        shows_server: True if the reading has the pending entries of the server, see
+            `server_view.as_on_server`.
 
     Examples:
         >>> groups = pending_overview(read_store(open_store("./store")), stalled_ms=900_000)
@@ -262,7 +267,9 @@ def pending_overview(
 
 
 def pending_summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
-    """Return the reply of `XPENDING key group`.  One row per owner comes to this process.
+    """Return the reply of `XPENDING key group`.
+
+    One row per owner passes through this process.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
@@ -274,16 +281,16 @@ def pending_summary(at: Reading, stream: bytes, group: bytes) -> PendingSummary:
     rows = plan.shares(_of_group(at, stream, group, None)).collect()
     if not rows:
         return PendingSummary(0, None, None, ())
-    named = {
+    pending_by_owner = {
         unspell(row["consumer"]): row["pending"] for row in rows if row["consumer"] is not None
     }
     low, high = min(_id(row, "low") for row in rows), max(_id(row, "high") for row in rows)
-    number = sum(row["pending"] for row in rows)
-    return PendingSummary(number, low, high, tuple(sorted(named.items())))
+    total = sum(row["pending"] for row in rows)
+    return PendingSummary(total, low, high, tuple(sorted(pending_by_owner.items())))
 
 
-def _id(row: Record, which: str) -> StreamId:
-    return StreamId(from_bigint(row[f"{which}_ms"]), from_bigint(row[f"{which}_seq"]))
+def _id(row: Record, end: str) -> StreamId:
+    return StreamId(from_bigint(row[f"{end}_ms"]), from_bigint(row[f"{end}_seq"]))
 
 
 def pending_range(
@@ -292,10 +299,11 @@ def pending_range(
     """Return the reply of `XPENDING key group start end count`, one row per pending entry by id.
 
     Columns: stream, consumer_group, id_ms, id_seq, consumer, idle_ms, delivery_time_ms,
-    delivery_count.  idle_ms is None if the group has no snapshot time.
+    delivery_count.  idle_ms is None if the group has no snapshot time and `now_ms` is None.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
+        RequestError: the query has a minimum idle time, and the idle times are unknown.
     """
     check_ms(now_ms=now_ms)
     return plan.in_range(_of_group(at, stream, group, now_ms, query), query)
@@ -306,13 +314,14 @@ class MatchingEntries:
     """Hold all pending entries that a query matches, even if fewer are shown.
 
     Attributes:
-        rows: the columns of `pending_range`, one row per entry, in no order.
+        rows: one row per entry with the columns of `pending_range`, in no order.
         total: the number of these entries.
         groups: the number of their groups.
-        order: the sort order of the entries, see `engine.relation.Query`.
+        order: the order in which the entries are shown, see `engine.relation.Query`.
         without_idle_time: the number of further entries that a minimum idle time excludes because
             their group has no snapshot time.
-        most_bytes: how much of a payload is shown.  None if `rows` has no payloads.
+        most_bytes: the number of bytes that are shown of each name and value of a payload.  None if
+            `rows` has no payloads.
     """
 
     rows: Relation
@@ -332,13 +341,14 @@ def matching_entries(
     now_ms: int | None = None,
     min_deliveries: int = 0,
 ) -> MatchingEntries:
-    """Return the entries in the range of a query, regardless of its count, by id.
+    """Return the entries of a group in the range of a query, regardless of its count, by id.
 
     Args:
         min_deliveries: how often an entry must have been delivered.
 
     Raises:
         ReplyError: there is no such group (NOGROUP).
+        RequestError: the query has a minimum idle time, and the idle times are unknown.
     """
     check_ms(now_ms=now_ms)
     rows = plan.matching(_of_group(at, stream, group, now_ms, query), query, min_deliveries)
@@ -355,8 +365,8 @@ def pending_entries(
 ) -> MatchingEntries:
     """Return the entries of all groups of a scope in the range of a query, regardless of its count.
 
-    The entries with the longest idle time come first.  If a number of deliveries is requested, the
-    entries that were delivered most often come first.
+    The entries with the longest idle time come first.  With `min_deliveries`, the entries that were
+    delivered most often come first.
 
     Args:
         query: the range of ids, the minimum idle time and the consumer.
@@ -383,15 +393,15 @@ def pending_entries(
 def with_payloads(
     at: Reading, entries: MatchingEntries, limit: int | None, most_bytes: int
 ) -> MatchingEntries:
-    """Return the first entries with their payload.  Only their payloads are read.
+    """Return the first entries with their payloads.
 
-    Their rows have `payload` and `fields`, see `commands.reply.Reply.claimed`.  In `fields`, each
-    name and value has at most `most_bytes`.  `payload_bytes` is the size of the whole payload, or
-    None if there is none.
+    No other payloads are read.  The rows have `payload` and `fields`, see
+    `commands.reply.Reply.claimed`.  In `fields`, each name and value is cut to `most_bytes`.
+    `payload_bytes` is the size of the whole payload, or None if there is no payload.
 
     Args:
-        at: needs the table entries, see `read_store`.
-        limit: the number of entries, or None for all.
+        at: a reading with `TABLES_OF_PAYLOADS`, see `read_store`.
+        limit: the number of entries.  None means all.
     """
     first = entries.rows
     if limit is not None and limit < entries.total:
@@ -412,7 +422,7 @@ def with_payloads(
 def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
     """Return the groups of an overview whose last snapshot is unknown or too old.
 
-    It is too old if its age at `at_ms` is greater than `most_ms`.
+    A snapshot is too old if its age at `at_ms` is greater than `most_ms`.
     """
     return groups.where(f"coalesce({at_ms:d}L - snapshot_ms > {most_ms:d}L, true)")
 
@@ -420,8 +430,8 @@ def stale(groups: Relation, at_ms: int, most_ms: int) -> Relation:
 def last_mirrored(at: Reading) -> Record | None:
     """Return the last snapshot or import that had finished by the moment of a reading, or None.
 
-    `began_ms` is the time at which it began, or None if that is unknown.  In a store without
-    groups, only this shows if snapshots are taken.
+    Columns: began_ms (the time at which the run began, or None if unknown) and run_seq.  If a store
+    has no groups, only this record shows that snapshots are taken.
     """
     done = at.store.relation("runs").where(
         f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
@@ -447,7 +457,12 @@ def without_idle_times(groups: Relation) -> int:
 def _of_group(
     at: Reading, stream: bytes, group: bytes, now_ms: int | None, query: PendingRange = _ALL
 ) -> Relation:
-    """Return `idle_entries` of one group, read only from files that overlap the range."""
+    """Return `idle_entries` of one group, from the files that may have ids in the query's range.
+
+    Raises:
+        ReplyError: there is no such group (NOGROUP).
+        RequestError: the query has a minimum idle time, and the idle times are unknown.
+    """
     names = is_group(spell(stream), spell(group))
     intervals = bigint_intervals(query.start.ms, query.end.ms)
     bucket = at.store.bucket_of(spell(stream))

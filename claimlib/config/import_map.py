@@ -4,8 +4,8 @@
     stream = "stream_name"     # claimlib's key = the given table's column
     id = ["ms", "seq"]         # an id is one text column, or two number columns
 
-A column with claimlib's own name, or with the name of the key, needs no entry.  An unknown section
-or key is refused, and the message names its line.
+A column that already has the name of its key, or of the store's column, needs no entry.  An unknown
+section or key is refused.  The message names its line.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ except ImportError as error:
 
 
 def load_import_map(file: Path) -> dict[str, TableMap]:
-    """Return the maps of the given tables, by table.
+    """Return the maps of the given tables, by name of the store's table.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML.  Or a section or key is unknown,
-            or a value names no column.  The message names the file, the line and the key.
+        ConfigError: the file does not exist or is not valid TOML, a section or key is unknown, or a
+            value is not the name of a column.  The message names the file, the line and the key.
 
     Examples:
         >>> from pathlib import Path
@@ -41,11 +41,11 @@ def load_import_map(file: Path) -> dict[str, TableMap]:
     """
     file = shown_path(file)
     text, tables = read_toml(file, "map")
-    return {table: _table_map(file, text, table, said) for table, said in tables.items()}
+    return {table: _table_map(file, text, table, section) for table, section in tables.items()}
 
 
-def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
-    def where(key: str = "") -> str:
+def _table_map(file: Path, text: str, table: str, section: object) -> TableMap:
+    def where(key: str = "") -> str:  # for example: map.toml, line 3, pending.consumer
         return f"{file}, line {line_of(text, table, key)}, {table}{key and f'.{key}'}"
 
     if table not in PARTS:
@@ -56,7 +56,7 @@ def _table_map(file: Path, text: str, table: str, said: object) -> TableMap:
         )
     model = _MODELS[table]
     try:
-        columns = model.model_validate(said).model_dump(exclude_none=True)
+        columns = model.model_validate(section).model_dump(exclude_none=True)
     except ValidationError as error:
         detail = error.errors()[0]
         key = str(detail["loc"][0]) if detail["loc"] else ""
@@ -91,12 +91,12 @@ def _is_name(value: object) -> bool:
 
 def _model(table: str) -> type[Section]:
     keys: Mapping[str, Any] = {
-        key: (_OneId if part.shape is Shape.ID else _OneColumn, None)
+        key: (_IdColumns if part.shape is Shape.ID else _Column, None)
         for key, part in PARTS[table].items()
     }
     return create_model(table, __base__=Section, **keys, id_bits=(StrictBool, False))
 
 
-_OneColumn = Annotated[tuple[str, ...] | None, BeforeValidator(_column)]
-_OneId = Annotated[tuple[str, ...] | None, BeforeValidator(_id_columns)]
+_Column = Annotated[tuple[str, ...] | None, BeforeValidator(_column)]
+_IdColumns = Annotated[tuple[str, ...] | None, BeforeValidator(_id_columns)]
 _MODELS = {table: _model(table) for table in PARTS}

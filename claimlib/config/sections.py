@@ -2,8 +2,8 @@
 
     count: Annotated[_Count | None, Option("Process …", "NUMBER", unset="the whole group")] = None
 
-The field is the key `count` of the section in a file, the variable CLAIMLIB_<SECTION>__COUNT, and
-the option --count of the section's commands.  Its type states the unit and the range.
+The field defines the key `count` of the section in a file, the variable CLAIMLIB_<SECTION>__COUNT,
+and the option --count of the section's commands.  Its type states the unit and the range.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Option:
     """Describe an option of the command line.
 
     Attributes:
-        help: its effect, with units.
+        help: the effect of the option, with units.
         metavar: the placeholder of its value in the help.  None for a switch, which has no value.
-        unset: the default in words.  None if the help does not state it.
+        unset: the default in words.  None if the help does not state the default.
         names: the names as they are typed.  If empty, the name follows from the key.
         least: the smallest number that is accepted, or None if there is no minimum.
         repeats: True if the option can be repeated.
-        group: the heading above it in the help.
+        group: the heading above the option in the help.
     """
 
     help: str
@@ -112,7 +112,7 @@ def _completed(option: Option, key: str, default: object) -> Option:
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by the key that a file has for them, in order."""
+    """Return the fields of a section, in order, by their keys in a file."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -124,6 +124,7 @@ def _duration_ms(value: object) -> int:
 
 
 def _wait_ms(value: object) -> int:
+    """Return a duration in ms.  0 needs no unit."""
     return 0 if str(value) == "0" else _duration_ms(value)
 
 
@@ -147,7 +148,7 @@ def live_ms(value: object) -> int:
     """Return the duration of `live:DURATION`, or 0 for `live` without a duration.
 
     Raises:
-        ValueError: it is another text, or the duration is not longer than 0ms.
+        ValueError: the text has another form, or the duration is not longer than 0ms.
     """
     word, has_duration, duration = str(value).partition(":")
     if word != "live":
@@ -159,7 +160,7 @@ def live_ms(value: object) -> int:
 
 
 def _whole_number(value: object) -> int:
-    """Return a whole number of a file, or of a text of digits.
+    """Return a whole number from a file, or from a text of digits.
 
     A boolean and 5.0 are refused.
     """
@@ -171,7 +172,7 @@ def _whole_number(value: object) -> int:
 
 
 def _number(value: object) -> float:
-    """Return a number of a file, or of a text of digits with or without a decimal point."""
+    """Return a number from a file, or from a text of digits with or without a decimal point."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", value):
         return float(value)
     if type(value) is not int and type(value) is not float:
@@ -180,7 +181,10 @@ def _number(value: object) -> float:
 
 
 def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
-    """Return a check that `use` accepts the value, which stays as it is."""
+    """Return a validator that accepts each value with which `use` raises no RequestError.
+
+    The value stays as it is.
+    """
 
     def check(value: Any) -> Any:
         try:
@@ -195,7 +199,7 @@ def _usable_by(use: Callable[[Any], object]) -> AfterValidator:
 _Duration = Annotated[int | None, BeforeValidator(_duration_ms)]
 _Wait = Annotated[int | None, BeforeValidator(_wait_ms)]
 _Name = Annotated[bytes | None, BeforeValidator(_name)]
-# A variable contains one name, which is not parsed, because a name may look like JSON.
+# The value of a variable is one name.  It is not parsed, because a name may look like JSON.
 _Names = Annotated[tuple[bytes, ...] | None, BeforeValidator(_names), NoDecode]
 _Live = Annotated[int | None, BeforeValidator(live_ms)]
 _Number = Annotated[float, BeforeValidator(_number)]
@@ -258,7 +262,7 @@ class LockSection(Section):
 
 
 class SparkSection(Section):
-    """Describe the session that claimlib starts if there is none (`session.open_session`)."""
+    """Describe the Spark session that claimlib starts if there is none (`session.open_session`)."""
 
     master: Annotated[str, _usable_by(partial(check_no_secret, what="Spark's address"))] = (
         "local[*]"
@@ -287,7 +291,7 @@ class SnapshotSection(Section):
     ] = 500
 
     def reading(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerReading:
-        """Return the reading of a server, which needs the extra `redis`."""
+        """Return the reading of a server.  This needs the extra `redis`."""
         from claimlib.live.reading import ServerReading
 
         return ServerReading(
@@ -301,7 +305,11 @@ class SnapshotSection(Section):
         )
 
     def request(self, source: str, limits: RemovalLimits) -> SnapshotRequest:
-        """Return the request of a snapshot of one server, `host:port/db`."""
+        """Return the request of a snapshot.
+
+        Args:
+            source: the server as host:port/db.
+        """
         from claimlib.commands.snapshot import SnapshotRequest
 
         return SnapshotRequest(
@@ -341,7 +349,7 @@ class MirrorSection(Section):
 
 
 class WritebackSection(Section):
-    """State how old a snapshot may be that is written back, and how fast that is done."""
+    """Limit the age of the snapshot for a writeback, and the speed of the writeback."""
 
     max_age_ms: Annotated[
         _Duration,
@@ -375,7 +383,7 @@ class WritebackSection(Section):
     ] = None
 
     def access(self, url: str, password_file: Path | None, ca_file: Path | None) -> ServerAccess:
-        """Return the access to a server, which needs the extra `redis`."""
+        """Return the access to a server.  This needs the extra `redis`."""
         from claimlib.live.access import ServerAccess
 
         return ServerAccess(
@@ -537,7 +545,7 @@ class XautoclaimSection(Section):
         """Return the request of a sweep.
 
         Raises:
-            RequestError: consumer or min_idle is missing, or two values do not go together.
+            RequestError: consumer or min_idle is missing, or two values exclude each other.
         """
         from claimlib.commands.xautoclaim import SweepRequest
 

@@ -84,7 +84,7 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
             is not given.
 
     Raises:
-        ConfigError: the file does not exist or is not valid TOML.  Or a key is unknown, or a value
+        ConfigError: the file does not exist or is not valid TOML, a key is unknown, or a value
             cannot be used.  The message names the key, and its file, variable or option.
     """
     values_by_section: dict[str, Any] = {
@@ -96,10 +96,10 @@ def load(file: Path | None = None, **options: Mapping[str, object]) -> Config:
     tables = {} if file is None else read_toml(file, "config")[1]
     _check_sections(tables, file)
     try:
-        return _reading(tables)(**values_by_section)
+        return _config_class(tables)(**values_by_section)
     except ValidationError as error:
-        said = [_located(detail, values_by_section, file) for detail in error.errors()]
-        raise ConfigError("; ".join(said), file=str(file) if file else None) from error
+        faults = [_fault_text(detail, values_by_section, file) for detail in error.errors()]
+        raise ConfigError("; ".join(faults), file=str(file) if file else None) from error
 
 
 def requests_of(
@@ -113,8 +113,8 @@ def requests_of(
 
     Raises:
         ConfigError: see `load_policy`.
-        RequestError: the request is not complete.  Or a policy is given together with options.  Or
-            the environment or the file sets guards, which the policy would ignore.
+        RequestError: the request is not complete, or the policy would ignore options of the command
+            line, or guards of the environment or the settings file.
     """
     if policy is None:
         return [settings.xautoclaim.request()]
@@ -129,7 +129,10 @@ def requests_of(
 
 
 def _refuse_guards_beside_a_policy(section: XautoclaimSection) -> None:
-    """Raise RequestError for a guard of the settings, because a policy replaces the section."""
+    """Raise RequestError if the settings have a guard.
+
+    A policy replaces the section [xautoclaim], so the guard would have no effect.
+    """
     for name in (guard.name for guard in fields(Guards)):
         key = XautoclaimSection.model_fields[name].alias or name
         if getattr(section, name) is not None:
@@ -147,7 +150,7 @@ def load_policy(file: Path) -> list[SweepRequest]:
     Each request is a table `[[request]]` with the keys of [xautoclaim].
 
     Raises:
-        ConfigError: the file does not exist or is no policy.  The message names the line.
+        ConfigError: the file does not exist or is not a policy.  The message names the line.
     """
     file = shown_path(file)
     text, tables = read_toml(file, "policy")
@@ -162,11 +165,15 @@ def load_policy(file: Path) -> list[SweepRequest]:
 def read_toml(file: Path, what: str) -> tuple[str, dict[str, Any]]:
     """Return the text of a TOML file, and its tables.
 
+    Args:
+        what: the kind of the file, for messages.
+
     Raises:
-        ConfigError: the file (of the kind `what`) cannot be read, or is not valid TOML.
+        ConfigError: the file cannot be read, or is not valid TOML.
     """
     try:
-        text = file.read_bytes().decode("utf-8")  # a carriage return alone ends no line of TOML
+        # Not `read_text`, which would make a lone carriage return a line end.  In TOML it is none.
+        text = file.read_bytes().decode("utf-8")
         return text, tomllib.loads(text)
     except FileNotFoundError as error:
         raise ConfigError(f"the {what} file {file} does not exist", file=str(file)) from error
@@ -196,7 +203,7 @@ def _policy_request(file: Path, text: str, number: int, table: object) -> SweepR
     raise ConfigError(f"{file}, line {line}{where}: {message}", file=str(file), line=line)
 
 
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")  # as in: --min-idle is required
 
 
 def _as_key(option: re.Match[str]) -> str:
@@ -204,7 +211,8 @@ def _as_key(option: re.Match[str]) -> str:
     return option[1].replace("-", "_")
 
 
-# Strings and comments, because lines in a long string could look like heads and keys.
+# Strings and comments of TOML: """…""", '''…''', "…", '…' and # ….  Lines within a long string
+# could look like heads and keys of tables.
 _QUOTED = re.compile(
     r""""{3}(?s:\\.|.)*?"{3,5}|'{3}(?s:.)*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*"""
 )
@@ -214,9 +222,10 @@ def line_of(text: str, table: str, key: str, number: int = 0) -> int:
     """Return the number of the line of a key in the n-th table of a name.
 
     If the table does not have the key, return the line of the table's head.  Lines count from 1,
-    and tables from 0.  The table ends at the next one of its name.  It may be written `table = …`.
+    and tables from 0.  A table ends at the next table of the same name.  Instead of a head, it may
+    have a line `table = …` or `table.key = …`.
     """
-    lines = _QUOTED.sub(_without_lines, text).split("\n")
+    lines = _QUOTED.sub(_without_long_text, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
     if number >= len(heads):
         written = (n for n, line in enumerate(lines) if _begins(line, "", table, r"\s*[.=]"))
@@ -226,16 +235,21 @@ def line_of(text: str, table: str, key: str, number: int = 0) -> int:
     return next(of_key, heads[number]) + 1
 
 
-def _without_lines(quoted: re.Match[str]) -> str:
+def _without_long_text(quoted: re.Match[str]) -> str:
+    """Return a string or a comment as it is, or only its line breaks if it has any."""
     return "\n" * quoted[0].count("\n") or quoted[0]
 
 
 def _begins(line: str, before: str, name: str, behind: str) -> bool:
-    """Return True if a line of TOML begins with this name, with or without quotes."""
+    """Return True if a line of TOML begins with this name, with or without quotes.
+
+    Args:
+        before, behind: patterns for the text before and behind the name.
+    """
     return re.match(rf"\s*{before}([\"']?){re.escape(name)}\1{behind}", line) is not None
 
 
-def _reading(tables: dict[str, Any]) -> type[Config]:
+def _config_class(tables: dict[str, Any]) -> type[Config]:
     """Return a class of settings that reads options, then the environment, then a file's tables."""
 
     class _Config(Config):
@@ -260,17 +274,20 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
 def _check_variables() -> None:
-    """Raise ConfigError for a misspelt variable, because its guard would not be set."""
+    """Raise ConfigError for a misspelt variable.
+
+    If it were ignored, the guard that it is meant to set would be missing.
+    """
     for name in sorted(os.environ):
-        words = name.upper()  # the settings library ignores case, too
+        words = name.upper()  # because the settings library ignores case
         section = words.removeprefix(_PREFIX).partition(_DELIMITER)[0].lower()
         is_ours = words.startswith(_PREFIX) and not _SERVICE_LINK.search(words)
         if is_ours and section not in Config.model_fields:
             raise ConfigError(
-                f"environment variable {name} is no setting: {_meant(words)}", key=section
+                f"environment variable {name} is no setting: {_variable_hint(words)}", key=section
             )
         path = tuple(words.removeprefix(_PREFIX).lower().split(_DELIMITER))
-        if is_ours and path in _sections() and not isinstance(_of_json(os.environ[name]), dict):
+        if is_ours and path in _sections() and not isinstance(_json_value(os.environ[name]), dict):
             how = _CONF_AS_JSON if path == _CONF else f"; set one key by {words}{_DELIMITER}<KEY>"
             raise ConfigError(
                 f"environment variable {name}: must be a JSON object{how}", key=".".join(path)
@@ -282,12 +299,16 @@ _CONF_AS_JSON = ', as in {"spark.sql.shuffle.partitions": "8"}'
 
 
 def _sections() -> Iterator[tuple[str, ...]]:
-    """Yield the paths of all tables of a file, which are JSON objects in variables."""
+    """Yield the paths of all tables that a file may have.
+
+    The value of a variable for such a table is a JSON object.
+    """
     yield from ((section,) for section in Config.model_fields)
     yield _CONF
 
 
-def _of_json(text: str) -> object:
+def _json_value(text: str) -> object:
+    """Return the value that a JSON text states, or None if the text is not valid JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -295,7 +316,7 @@ def _of_json(text: str) -> object:
 
 
 def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
-    """Raise ConfigError if a section of the file is no table.
+    """Raise ConfigError if a section of the file is not a table.
 
     The settings library ignores such a section if an option or a variable sets a key of it.
     """
@@ -312,20 +333,21 @@ def _check_sections(tables: Mapping[str, Any], file: Path | None) -> None:
             )
 
 
-def _meant(words: str) -> str:
-    """Return the hint that names the intended variable.
+def _variable_hint(words: str) -> str:
+    """Return the hint that names the variable that the user probably meant.
 
-    The variable is found by its key, or by its section and key without `_`.
+    Names are compared without `_`.  A user may have left out the section.  For example,
+    CLAIMLIB_MINIDLE is similar to CLAIMLIB_XAUTOCLAIM__MIN_IDLE.
     """
     variables: dict[str, list[str]] = {}
     for section in Config.model_fields:
         for key in _known_keys([section, ""]):
-            for form in (section + key, key):
+            for compared_name in (section + key, key):
                 variable = f"{_PREFIX}{section}{_DELIMITER}{key}".upper()
-                variables.setdefault(form.replace("_", "").upper(), []).append(variable)
+                variables.setdefault(compared_name.replace("_", "").upper(), []).append(variable)
     name = words.removeprefix(_PREFIX).replace("_", "")
-    for like in get_close_matches(name, variables, n=1, cutoff=0.8):
-        return f"did you mean {' or '.join(variables[like])}?"
+    for similar in get_close_matches(name, variables, n=1, cutoff=0.8):
+        return f"did you mean {' or '.join(variables[similar])}?"
     sections = ", ".join(Config.model_fields)
     return (
         f"names that begin with {_PREFIX} must be {_PREFIX}<SECTION>{_DELIMITER}<KEY>, with a"
@@ -334,22 +356,22 @@ def _meant(words: str) -> str:
 
 
 def explained(detail: ErrorDetails, known_keys: Iterable[str]) -> str:
-    """Return a text that states why a value is wrong, and which value is right."""
+    """Return a text that states why a value is wrong, and which values are right."""
     if detail["type"] == "extra_forbidden":
         return f"unknown key; the keys are {', '.join(known_keys)}"
     if detail["type"].startswith("bool"):
         return "must be true or false"
     if detail["type"] == "string_type":
-        return _no_text(detail)
+        return _text_remedy(detail)
     if detail["type"] in {"model_type", "dict_type"}:
         return "must be a table of keys and values"
     return re.sub("^Input should be", "must be", detail["msg"].removeprefix("Value error, "))
 
 
-def _no_text(detail: ErrorDetails) -> str:
-    """Return the remedy for a value that is no text.
+def _text_remedy(detail: ErrorDetails) -> str:
+    """Return the remedy for a value that must be a text.
 
-    Without quotes, TOML reads a name with points, such as a Spark setting, as tables in tables.
+    Without quotes, TOML reads a name with dots, such as a Spark setting, as tables in tables.
     """
     value = detail["input"]
     if detail["loc"][:-1] == _CONF and isinstance(value, dict):
@@ -365,17 +387,17 @@ def _first_names(name: str, value: object) -> Iterator[str]:
         yield from _first_names(*next(iter(value.items())))
 
 
-def _located(
+def _fault_text(
     detail: ErrorDetails, options: Mapping[str, Mapping[str, object]], file: Path | None
 ) -> str:
-    """Return the text that names the option, variable or file of a fault, and the fault."""
+    """Return a text that states a fault, and the option, variable or file that has it."""
     path = [str(part) for part in detail["loc"]]
     where = _origin(path, options) or f"{'.'.join(path)} in {file or 'the configuration'}"
     return f"{where}: {explained(detail, _known_keys(path))}"
 
 
 def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str | None:
-    """Return the option or the variable that a value came from, or None if it was neither."""
+    """Return the option or the variable that a value came from, or None if it came from a file."""
     if len(path) > 1 and path[1] in options.get(path[0], {}):
         return f"option {option_of(path[1])}"
     variable = (_PREFIX + _DELIMITER.join(path[:2])).upper()
@@ -384,12 +406,18 @@ def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str
 
 
 def _sets(name: str, variable: str, key: Sequence[str]) -> bool:
-    """Return True if a variable is this one, a part of it, or a section's JSON with this key."""
+    """Return True if the variable `name` sets the value of `variable`.
+
+    It may be this variable, set a part of its value, or set its section to a JSON object.
+
+    Args:
+        key: the key of the variable.  Empty if the variable is a section.
+    """
     words = name.upper()
     if words == variable or words.startswith(variable + _DELIMITER):
         return True
     section = variable.rpartition(_DELIMITER)[0]
-    value = _of_json(os.environ[name]) if key and words == section else None
+    value = _json_value(os.environ[name]) if key and words == section else None
     return isinstance(value, dict) and key[0] in value
 
 

@@ -1,7 +1,7 @@
-"""Let a server itself run XAUTOCLAIM: the loops of all its groups, at one time.
+"""Let a server itself run XAUTOCLAIM for all its groups at one time, in a loop for each group.
 
-One Lua script does everything.  While it runs, the server's clock stops and no other client is
-served.  So TIME returns the time of every claim, and the states before and after are exact.
+One Lua script does everything.  While the script runs, the server's clock stops and no other client
+is served.  So TIME returns the time of every claim, and the states before and after are exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import redis
 
 Key = tuple[bytes, bytes]
-"""The names of a stream and of one of its consumer groups."""
+"""Type the names of a stream and of one of its consumer groups."""
 Fields = tuple[tuple[bytes, bytes], ...]
 
 # KEYS: the streams.  ARGV: the consumer, the time since which an entry must be idle, COUNT.
@@ -67,13 +67,13 @@ return {now, tonumber(min_idle), answers}
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """Hold the answer of one group.
+    """Hold the result of the loop of one group.
 
     Attributes:
-        before, after: its state before and after its loop.
-        reply: what all calls together claimed and deleted.
+        before, after: the state of the group before and after its loop.
+        reply: the entries that all calls together claimed and deleted.
         payloads: the fields of the claimed entries, in order.
-        calls: the number of calls.
+        calls: the number of calls of XAUTOCLAIM.
     """
 
     before: Group
@@ -90,13 +90,13 @@ class GroupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """Hold the answers of all groups of a server, after its loops.
+    """Hold the results of the loops of all groups of a server.
 
     Attributes:
         now_ms: the server's time while the script ran.
         min_idle_ms: the min-idle-time of every call.
         consumer: the consumer that claimed.
-        groups: by (stream, group).
+        groups: the results by (stream, group).
     """
 
     now_ms: int
@@ -121,11 +121,11 @@ def autoclaim_all(
     """Let a server claim entries that were idle for long enough, in all groups of all its streams.
 
     Args:
-        client: of a server that has only streams, and no other clients.
+        client: a client of a server that has only streams, and no other clients.
         consumer: the consumer that claims.
-        idle_since_ms: entries that were last delivered at this time or before are claimed.  An
-            entry that was delivered exactly then is idle for exactly min-idle-time.  A
-            min-idle-time cannot do this, because the script's time is not known beforehand.
+        idle_since_ms: entries that were last delivered at this time or before are claimed.  The
+            script computes min-idle-time from it.  So an entry that was delivered exactly then is
+            idle for exactly min-idle-time, although the time of the script is not known before.
         count: COUNT of every call.
     """
     streams = sorted(client.scan_iter(_type="STREAM"))
@@ -166,7 +166,7 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
             for entry_id, words in entries
         }
         deleted = tuple(parse_id(text) for ids in deleted_by_call for text in ids)
-        # One reply for all calls.  The last cursor was 0-0.
+        # This is one reply for all calls, so its cursor is that of the last call.
         reply = AutoclaimReply(END_OF_SCAN, tuple(payloads), deleted)
         calls = len(claimed_by_call)
         yield name, GroupAnswer(states_before[name], states_after[name], reply, payloads, calls)
@@ -175,8 +175,9 @@ def _answers(before: Any, loops: Any, after: Any) -> Iterator[tuple[bytes, Group
 def group_state(info: Any) -> tuple[bytes, Group]:
     """Return the name and the state of a group.
 
-    They are read from its part of a reply to XINFO STREAM … FULL COUNT 0.  Redis 7.0 returns no
-    active times.
+    Args:
+        info: the part on the group in a reply to XINFO STREAM … FULL COUNT 0.  Redis 7.0 returns no
+            active times.
     """
     fields = dict(_pairs(info))
     pending = tuple(
@@ -193,7 +194,7 @@ def group_state(info: Any) -> tuple[bytes, Group]:
 def saturated(delivery_count: int) -> int:
     """Return a delivery count, with 2^63-1 as its maximum.
 
-    Beyond it a server writes a negative number.  By the rules it stays at the maximum.
+    Beyond the maximum, a server writes a negative number.  claimlib keeps the maximum instead.
     """
     return delivery_count if delivery_count >= 0 else DELIVERY_COUNT_MAX
 

@@ -47,7 +47,10 @@ _RUN_ID = "demo-1"
 
 
 Command = Callable[[Sequence[str]], int | None]
-"""Run one command of the command line in this process, and return its exit code, or None for 0."""
+"""Type a function that runs one claimlib command in this process.
+
+It returns the exit code, or None for 0.
+"""
 
 
 def play(command: Command, folder: Path, entries: int) -> int:
@@ -56,7 +59,7 @@ def play(command: Command, folder: Path, entries: int) -> int:
     Raises:
         RequestError: the folder exists, and no demo made it.
     """
-    stores = _emptied(folder)
+    stores = _empty_folder(folder)
     story = Story()
     claimlib = partial(_claimlib, story, command)
     with valkey_server() as server, valkey_server() as second:
@@ -66,18 +69,18 @@ def play(command: Command, folder: Path, entries: int) -> int:
         _read_server(story, claimlib, server, stores)
         answer = _let_server_claim(story, server, second, stalled.sweep_ms)
         with _submitted(story, stores["spark"], answer) as job:
-            proofs = {"embedded": _swept(story, claimlib, stores["embedded"], answer)}
+            proofs = {"embedded": _sweep_embedded(story, claimlib, stores["embedded"], answer)}
             _close_the_loop(story, claimlib, server, stores["embedded"], answer)
             with story.step("Meanwhile the job has run: its report"):
                 _show(job)
-                proofs["spark"] = _compared(stores["spark"], answer)
+                proofs["spark"] = _compare(stores["spark"], answer)
     with story.step("The end states are compared, fact by fact"):
         story.proof(proofs)
     story.times()
     story.verdict(proofs)
-    story.tell(_next(stores["spark"]))
-    holds = all(proof.holds for proof in proofs.values())
-    return process.DONE if holds else process.OUR_FAULT
+    story.tell(_next_steps(stores["spark"]))
+    is_proved = all(proof.holds for proof in proofs.values())
+    return process.DONE if is_proved else process.OUR_FAULT
 
 
 def _read_server(
@@ -89,7 +92,7 @@ def _read_server(
         stores: the store that each engine sweeps, by the engine's name.
     """
     with story.step("All clients stopped: a store, a snapshot of the server, a copy of the store"):
-        _check_alone(server)
+        _check_no_other_clients(server)
         store, *copies = stores.values()
         claimlib("init", str(store))
         claimlib("snapshot", server.url, str(store))
@@ -115,19 +118,26 @@ def _let_server_claim(story: Story, server: Server, second: Server, sweep_ms: in
     return answer
 
 
-def _request(answer: ServerAnswer) -> list[str]:
+def _claim_options(answer: ServerAnswer) -> list[str]:
     """Return the options that repeat the claim of the second server at its time."""
-    return [
-        *("--consumer", _CONSUMER, "--run-id", _RUN_ID, "--min-idle", f"{answer.min_idle_ms}ms"),
-        *("--idle-rule", "server", "--now", str(answer.now_ms), "--limit", "3"),
-    ]
+    options = {
+        "--consumer": _CONSUMER,
+        "--run-id": _RUN_ID,
+        "--min-idle": f"{answer.min_idle_ms}ms",
+        "--idle-rule": "server",
+        "--now": str(answer.now_ms),
+        "--limit": "3",
+    }
+    return [word for option in options.items() for word in option]
 
 
-def _swept(story: Story, claimlib: Callable[..., None], store: Path, answer: ServerAnswer) -> Proof:
+def _sweep_embedded(
+    story: Story, claimlib: Callable[..., None], store: Path, answer: ServerAnswer
+) -> Proof:
     """Repeat the claim of the second server on a store without Spark, and compare the results."""
     with story.step("claimlib claims with the embedded engine, at the server's time, by its rule"):
-        claimlib("xautoclaim", str(store), "--engine", "embedded", *_request(answer))
-        return _compared(store, answer)
+        claimlib("xautoclaim", str(store), "--engine", "embedded", *_claim_options(answer))
+        return _compare(store, answer)
 
 
 def _close_the_loop(
@@ -140,11 +150,12 @@ def _close_the_loop(
     """Write the claims back to the first server, acknowledge them, and take a new snapshot.
 
     Raises:
-        ClaimlibError: the first server then differs from the second, or an entry is still stalled.
+        ClaimlibError: after the writeback, the first server differs from the second.  Or after the
+            acknowledgements, an entry is still stalled.
     """
-    place, run = str(store), f"xautoclaim:{_RUN_ID}"
+    path, run = str(store), f"xautoclaim:{_RUN_ID}"
     with story.step("The claims are written back to the first server"), _client(server) as client:
-        claimlib("writeback", place, run, server.url, "--run-id", _RUN_ID, "--limit", "3")
+        claimlib("writeback", path, run, server.url, "--run-id", _RUN_ID, "--limit", "3")
         groups = read_groups(client)
         if differences := differences_of_servers(answer, groups):
             raise ClaimlibError(f"{len(differences)} entries differ, first: {differences[0]}")
@@ -155,14 +166,12 @@ def _close_the_loop(
             done = workload.work_off(client, groups, _CONSUMER)
         story.tell(f"XREADGROUP from id 0 and XACK, group by group: {done:,} entries.")
     with story.step("A new snapshot shows that no entry is stalled"):
-        claimlib("snapshot", server.url, place)
-        claimlib(
-            *("xpending", place, "--fail-on-stalled", f"{answer.min_idle_ms}ms"),
-            *("--now", str(answer.now_ms), "--limit", "3"),
-        )
+        claimlib("snapshot", server.url, path)
+        stalled = ["--fail-on-stalled", f"{answer.min_idle_ms}ms", "--now", str(answer.now_ms)]
+        claimlib("xpending", path, *stalled, "--limit", "3")
 
 
-def _emptied(folder: Path) -> dict[str, Path]:
+def _empty_folder(folder: Path) -> dict[str, Path]:
     """Empty the demo's folder, and return the folder of each engine's store.
 
     Raises:
@@ -190,6 +199,8 @@ def _claimlib(story: Story, command: Command, *words: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
+    """Hold a running job, and the files that get its report and its log."""
+
     process: subprocess.Popen[bytes]
     report: IO[bytes]
     log: IO[bytes]
@@ -198,9 +209,9 @@ class _Job:
 @contextmanager
 def _submitted(story: Story, store: Path, answer: ServerAnswer) -> Iterator[_Job]:
     """Run the claim of the second server as a job, by spark-submit, in the background."""
-    job = [_shown(_JOB), str(store), "--config", _shown(_CONFIG), "--engine", "spark"]
-    options = ["--properties-file", _shown(_SPARK), "--driver-java-options", SHORT_LIVED]
-    words = ["spark-submit", *options, *job, *_request(answer)]
+    job = [_shown_path(_JOB), str(store), "--config", _shown_path(_CONFIG), "--engine", "spark"]
+    options = ["--properties-file", _shown_path(_SPARK), "--driver-java-options", SHORT_LIVED]
+    words = ["spark-submit", *options, *job, *_claim_options(answer)]
     with story.step("The job: one Spark run over all groups, in the background"):
         story.command(words)
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
@@ -217,13 +228,13 @@ def _submitted(story: Story, store: Path, answer: ServerAnswer) -> Iterator[_Job
 def _show(job: _Job) -> None:
     """Wait for the job and print its report.  Spark's own messages are shown only if it fails."""
     code = job.process.wait()
-    terminal.out(_written(job.report))
+    terminal.out(_text_of(job.report))
     if code:
-        terminal.err(_written(job.log))
+        terminal.err(_text_of(job.log))
         raise ClaimlibError(f"spark-submit ended with exit code {code}", code=code)
 
 
-def _written(file: IO[bytes]) -> str:
+def _text_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace").rstrip("\n")
 
@@ -232,7 +243,7 @@ def _client(server: Server) -> closing[redis.Redis]:
     return closing(server.client())
 
 
-def _check_alone(server: Server) -> None:
+def _check_no_other_clients(server: Server) -> None:
     """Raise an error if other clients are still connected.
 
     Producers and consumers must have ended, so that nothing changes between the snapshot and the
@@ -244,23 +255,23 @@ def _check_alone(server: Server) -> None:
         raise ClaimlibError(f"{others} other clients are still connected", clients=others)
 
 
-def _compared(where: Path, answer: ServerAnswer) -> Proof:
-    """Compare a store with the server."""
+def _compare(where: Path, answer: ServerAnswer) -> Proof:
+    """Compare a store after its sweep with the second server."""
     store = open_folder(open_session, str(where))
     return prove(answer, store, find_run(store, f"xautoclaim:{_RUN_ID}"))
 
 
-def _next(store: Path) -> str:
-    claimlib, place = shlex.quote(_shown(_BIN / "claimlib")), shlex.quote(str(store))
+def _next_steps(store: Path) -> str:
+    claimlib, path = shlex.quote(_shown_path(_BIN / "claimlib")), shlex.quote(str(store))
     return f"""What to look at next:
 
-  {claimlib} runs {place}
-  {claimlib} runs {place} xautoclaim:{_RUN_ID} --claimed
-  {claimlib} xautoclaim {place} --consumer somebody --min-idle 5m --dry-run
+  {claimlib} runs {path}
+  {claimlib} runs {path} xautoclaim:{_RUN_ID} --claimed
+  {claimlib} xautoclaim {path} --consumer somebody --min-idle 5m --dry-run
 
 The tables without Spark (delta-rs); here, what was deleted:
 
-  {shlex.join((_shown(_BIN / "python"), "-c", _deleted_in(store)))}
+  {shlex.join((_shown_path(_BIN / "python"), "-c", _deleted_in(store)))}
 
 docs/tables.md says what each table holds."""
 
@@ -268,8 +279,8 @@ docs/tables.md says what each table holds."""
 def _deleted_in(store: Path) -> str:
     """Return a line of Python that prints the number of deleted entries.
 
-    The line needs no package but those of Spark's extra.  It has double quotes only, because the
-    shell gets it in single quotes.
+    The line needs only packages of the extra `spark`.  It has double quotes only, because the user
+    types it in single quotes.
     """
     table = json.dumps(str(store / "tombstones"), ensure_ascii=False)
     query = (
@@ -282,6 +293,6 @@ def _deleted_in(store: Path) -> str:
     )
 
 
-def _shown(path: Path) -> str:
-    """Return a path of the project, relative to the working directory if it is in it."""
+def _shown_path(path: Path) -> str:
+    """Return a path as text.  A path in the working directory is relative to it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

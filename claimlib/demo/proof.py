@@ -1,7 +1,7 @@
 """Compare a store with a server: every fact of their end states, one by one.
 
 The server's facts come from `oracle`.  The store's facts are read from its tables, and from the
-reply of a run.  This run did in the store what the server did to itself.
+reply of a run.  This run made the same claims in the store as the server made in its streams.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
 LEAST_GROUPS = 3
-"""The least number of groups in which entries must be claimed, deleted and left alone."""
+"""Set the least number of groups in which entries must be claimed, deleted and left alone."""
 
 
 class Subject(NamedTuple):
@@ -41,10 +41,10 @@ class Subject(NamedTuple):
 
 
 Facts = dict[str, dict[Subject, object]]
-"""The value of each fact, by kind of fact and subject.
+"""Map each kind of fact and each subject to the value of the fact.
 
-For the things themselves (`_THINGS`) the value is their number.  If one side lacks a thing, its
-details are not compared, because the thing itself is the difference.
+If the kind is one of `_THINGS`, the value is the number of its rows.  If one side lacks a thing,
+the difference is reported once, for the thing itself.  Its details are not compared.
 """
 
 _THINGS = frozenset({"pending entry", "claim", "deletion", "consumer", "group"})
@@ -54,7 +54,9 @@ _THINGS = frozenset({"pending entry", "claim", "deletion", "consumer", "group"})
 class Difference:
     """Hold one fact on which the server and the store disagree.
 
-    If a side lacks the subject, its value is None.
+    Attributes:
+        what: the kind of the fact.
+        server, store: the values.  The value of a side that lacks the subject is None.
     """
 
     what: str
@@ -87,7 +89,7 @@ class Proof:
 
     @property
     def shortfalls(self) -> tuple[str, ...]:
-        """Return why the workload proves too little.  Empty if it was large enough."""
+        """Return the reasons why the workload proves too little.  Empty if it was large enough."""
         return tuple(
             f"entries were {outcome} in {count} groups, and must be in {LEAST_GROUPS} at least"
             for outcome, count in self.groups.items()
@@ -105,7 +107,7 @@ def prove(server: ServerAnswer, store: Store, run: FinishedRun) -> Proof:
 
     Args:
         server: the results and the end state of the server.
-        store: it took its snapshot right before the loops.
+        store: a store whose last snapshot was taken right before the loops.
         run: the sweep over all groups at the server's time, with `idle_rule=server`.
     """
     of_server = _server_facts(server)
@@ -154,6 +156,7 @@ def _owners(groups: Mapping[Key, Group]) -> dict[Subject, object]:
 
 
 def _subjects(what: str, of_server: Facts, of_store: Facts) -> set[Subject]:
+    """Return the subjects whose facts of one kind are compared."""
     left, right = of_server[what].keys(), of_store[what].keys()
     return left | right if what in _THINGS else left & right
 

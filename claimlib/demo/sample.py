@@ -1,4 +1,4 @@
-"""Make a small keyspace for trials: three streams with a living and a dead consumer."""
+"""Make a small keyspace for trials: three streams, each with a living and a dead consumer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MINUTE_MS = 60_000
 def sample_keyspace(now_ms: int) -> Keyspace:
     """Return `orders`, `emails` and `clicks` at `now_ms`, each with the group `workers`.
 
-    Of every four deliveries, one is fresh and owned by `alice`, who lives.  The others have been
-    idle for up to some hours and belong to `bob`, who is dead.  Every tenth entry is no longer in
-    its stream.
+    All entries are pending.  Every fourth entry was delivered just now, to `alice`, which is alive.
+    The other entries have been idle for up to some hours.  They belong to `bob`, which is dead.
+    Every tenth entry is no longer in its stream.
     """
     sizes = {b"orders": 40, b"emails": 20, b"clicks": 80}
     return {name: _stream(now_ms, size) for name, size in sizes.items()}

@@ -1,8 +1,8 @@
 """Write twelve invented hours of two consumer groups as the rows of a series of snapshots.
 
 Most work is done within minutes, and some takes an hour.  Two consumers die.  Some hours later,
-another consumer claims the entries of the first one.  A few entries fail again and again.  A seed
-determines what happens, and the time is an argument.  The same seed and time give the same rows.
+another consumer claims the entries of the first one.  A few entries fail again and again.  The same
+seed and time always give the same rows.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ _RETRY_MS = 40 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Hold what happens to one entry of a stream.
+    """Hold the deliveries and the acknowledgement of one entry of a stream.
 
     Attributes:
-        deliveries: the times and the consumers, the first delivery first.  A claim counts as one.
-        acked_ms: the time of its acknowledgement.  None means not yet.
+        deliveries: the times and the consumers, the first delivery first.  A claim counts as a
+            delivery.
+        acked_ms: the time of the acknowledgement.  None if the entry is never acknowledged.
     """
 
     id: StreamId
@@ -49,7 +50,7 @@ class Life:
     acked_ms: int | None
 
     def at(self, now_ms: int) -> PendingEntry | None:
-        """Return the pending entry at a time, or None if there is none."""
+        """Return the entry as it is pending at a time, or None if it is not pending then."""
         if self.acked_ms is not None and self.acked_ms <= now_ms:
             return None
         past = [delivery for delivery in self.deliveries if delivery[0] <= now_ms]
@@ -61,9 +62,10 @@ class _Plan:
     """Plan one stream with one group.
 
     Attributes:
+        every_ms: the time between two entries.
         dies_ms: the time from the beginning until the consumer `dying` dies.
-        relieved_ms: the time from the beginning until another consumer claims its entries.  None
-            means never.
+        relieved_ms: the time from the beginning until another consumer claims the entries of
+            `dying`.  None means that this never happens.
     """
 
     stream: bytes
@@ -77,12 +79,22 @@ class _Plan:
 
 _PLANS = (
     _Plan(
-        *(b"orders", b"billing", 40_000, (b"alice", b"bob", b"carol"), b"bob"),
-        *(2 * HOUR_MS, 6 * HOUR_MS),
+        b"orders",
+        b"billing",
+        every_ms=40_000,
+        consumers=(b"alice", b"bob", b"carol"),
+        dying=b"bob",
+        dies_ms=2 * HOUR_MS,
+        relieved_ms=6 * HOUR_MS,
     ),
     _Plan(
-        *(b"emails", b"sender", 100_000, (b"dave", b"erin"), b"erin"),
-        *(8 * HOUR_MS, None),
+        b"emails",
+        b"sender",
+        every_ms=100_000,
+        consumers=(b"dave", b"erin"),
+        dying=b"erin",
+        dies_ms=8 * HOUR_MS,
+        relieved_ms=None,
     ),
 )
 
@@ -99,10 +111,11 @@ def lives(now_ms: int) -> dict[tuple[bytes, bytes], tuple[Life, ...]]:
 def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> Iterator[Life]:
     """Yield the lives of the entries of a stream.
 
-    A consumer dies while it has pending entries.  It still reads entries and acknowledges none.
-    This is noticed an hour later, and from then on nothing is delivered to it.
+    From its death on, the dying consumer acknowledges no entry.  For an hour it still gets entries.
+    Then its death is noticed, and it gets no more.
     """
-    dies_ms, noticed_ms = (begin_ms + plan.dies_ms + late for late in (0, HOUR_MS))
+    dies_ms = begin_ms + plan.dies_ms
+    noticed_ms = dies_ms + HOUR_MS
     for number, added_ms in enumerate(range(begin_ms, now_ms, plan.every_ms)):
         owner = plan.consumers[number % len(plan.consumers)]
         if owner == plan.dying and added_ms >= noticed_ms:
@@ -120,14 +133,14 @@ def _lives(plan: _Plan, begin_ms: int, now_ms: int, chance: random.Random) -> It
 
 
 def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: int) -> Life:
-    """Return the life of an entry after its owner died.
+    """Return the life of an entry whose owner has died.
 
-    It waits until another consumer claims it.  If the plan has no `relieved_ms`, this never
-    happens.
+    The entry waits until another consumer claims it.  If `relieved_ms` of the plan is None, no
+    consumer does.
     """
-    own = tuple(
-        delivery for delivery in life.deliveries if delivery[0] < max(dies_ms, life.id.ms + 1_000)
-    )
+    # The first delivery stays even after the death.  It comes within a second after the id's time.
+    last_ms = max(dies_ms, life.id.ms + 1_000)
+    own = tuple(delivery for delivery in life.deliveries if delivery[0] < last_ms)
     if plan.relieved_ms is None:
         return replace(life, deliveries=own, acked_ms=None)
     relieved_ms = begin_ms + plan.relieved_ms
@@ -170,12 +183,11 @@ def instants(now_ms: int) -> list[int]:
 def write_series(store: Store, now_ms: int) -> None:
     """Fill a new store as snapshots every quarter of an hour would, the last of them at `now_ms`.
 
-    The store has what they read (`pel_snapshots`), their runs, and the state at the end.
-    Forty-eight real snapshots would take minutes.  A test compares these rows with those of real
+    The store gets the rows that they would have read (`pel_snapshots`), their runs, and the state
+    at the end.  Real snapshots would be slow.  A test compares these rows with those of real
     snapshots.
 
-    These runs have no versions of tables.  Only after a real run can a table be read as the run
-    left it.
+    These runs have no versions of tables, so no table can be read as one of these runs left it.
     """
     pel: list[tuple[object, ...]] = []
     journal: list[tuple[object, ...]] = []
@@ -193,17 +205,48 @@ def write_series(store: Store, now_ms: int) -> None:
 
 
 _PEL = (
-    *("landing", "stream", "consumer_group", "id_ms", "id_seq", "consumer"),
-    *("delivery_time_ms", "delivery_count", "snapshot_ms"),
+    "landing",
+    "stream",
+    "consumer_group",
+    "id_ms",
+    "id_seq",
+    "consumer",
+    "delivery_time_ms",
+    "delivery_count",
+    "snapshot_ms",
 )
 _JOURNAL = (
-    *("run_seq", "kind", "command", "run_id", "attempt", "landing", "request", "request_hash"),
-    *("now_ms", "source", "inputs", "stream", "consumer_group", "at_ms"),
-    *("last_delivered_ms", "last_delivered_seq"),
+    "run_seq",
+    "kind",
+    "command",
+    "run_id",
+    "attempt",
+    "landing",
+    "request",
+    "request_hash",
+    "now_ms",
+    "source",
+    "inputs",
+    "stream",
+    "consumer_group",
+    "at_ms",
+    "last_delivered_ms",
+    "last_delivered_seq",
 )
 _RUNS = (
-    *("run_seq", "run_id", "command", "request", "request_hash", "source", "input_versions"),
-    *("output_versions", "counts", "phase_ms", "began_ms", "ended_ms", "software_version"),
+    "run_seq",
+    "run_id",
+    "command",
+    "request",
+    "request_hash",
+    "source",
+    "input_versions",
+    "output_versions",
+    "counts",
+    "phase_ms",
+    "began_ms",
+    "ended_ms",
+    "software_version",
 )
 _NOTHING = Digest(0, 0, 0)
 
@@ -234,10 +277,22 @@ def _landing_uuid(at_ms: int) -> str:
 
 def _finished_row(row: RunRow) -> tuple[object, ...]:
     began_ms = row.began_ms or 0
-    return (
-        *(row.run_seq, row.run_id, row.command, row.request, row.request_hash, row.source),
-        *({}, {}, {}, {}, began_ms, began_ms + 1_000, __version__),
-    )
+    values = {
+        "run_seq": row.run_seq,
+        "run_id": row.run_id,
+        "command": row.command,
+        "request": row.request,
+        "request_hash": row.request_hash,
+        "source": row.source,
+        "input_versions": {},
+        "output_versions": {},
+        "counts": {},
+        "phase_ms": {},
+        "began_ms": began_ms,
+        "ended_ms": began_ms + 1_000,
+        "software_version": __version__,
+    }
+    return tuple(values[name] for name in _RUNS)
 
 
 def _journal_row(values: dict[str, object]) -> tuple[object, ...]:
@@ -264,9 +319,15 @@ def _pel_rows(keyspace: Keyspace, at_ms: int) -> Iterator[tuple[object, ...]]:
         for entry in group.pending:
             owner = None if entry.consumer is None else spell(entry.consumer)
             yield (
-                *(_landing_uuid(at_ms), stream, group_name),
-                *(to_bigint(entry.id.ms), to_bigint(entry.id.seq), owner),
-                *(entry.delivery_time_ms, entry.delivery_count, at_ms),
+                _landing_uuid(at_ms),
+                stream,
+                group_name,
+                to_bigint(entry.id.ms),
+                to_bigint(entry.id.seq),
+                owner,
+                entry.delivery_time_ms,
+                entry.delivery_count,
+                at_ms,
             )
 
 

@@ -1,4 +1,4 @@
-"""Print what `make demo` does: steps with their seconds, commands, and the verdict."""
+"""Print the story of `make demo`: steps with their seconds, commands, and the verdict."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Story:
         self.console.file.flush()  # the command's own output follows, and may use another buffer
 
     def proof(self, proofs: Mapping[str, Proof]) -> None:
-        """Print a table of the numbers of compared and of different facts.
+        """Print a table with the numbers of facts that were compared, and of those that differ.
 
         Args:
             proofs: the comparison of each engine's store with the server, by the engine's name.
@@ -79,7 +79,7 @@ class Story:
         self.console.print(table)
 
     def verdict(self, proofs: Mapping[str, Proof]) -> None:
-        """Print the verdict, and the differences if the proofs do not hold."""
+        """Print the verdict.  If the proofs fail, also print their shortfalls and differences."""
         shortfalls = {line: None for proof in proofs.values() for line in proof.shortfalls}
         differences = [
             f"{engine} engine: {difference}"
@@ -92,13 +92,13 @@ class Story:
             lines.append(f"and {hidden:,} more differences")
         for line in lines:
             self.console.print(Text(line, "red"))
-        said, style = (
+        text, style = (
             (f"PROVED: the server, and the engines {' and '.join(proofs)}, agree on all of", _GOOD)
             if not lines
             else ("FAILED: see above; compared were", "bold red")
         )
         total = max(proof.total for proof in proofs.values())
-        self.console.print(Text(f"\n{said} {total:,} facts.\n", style))
+        self.console.print(Text(f"\n{text} {total:,} facts.\n", style))
 
 
 _GOOD = "bold green"
@@ -116,7 +116,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def of_workload(server: Server, stalled: Workload) -> str:
-    """Return what the producers and consumers did."""
+    """Return a text on the work of the producers and consumers."""
     return (
         f"Valkey at {server.url}: {stalled.added:,} entries in {stalled.streams} streams,"
         f" {stalled.groups} consumer groups.\n"
@@ -127,7 +127,7 @@ def of_workload(server: Server, stalled: Workload) -> str:
 
 
 def of_answer(answer: ServerAnswer) -> str:
-    """Return what the server did in its loops."""
+    """Return a text on the claims of the server in its loops."""
     groups = answer.groups.values()
     claimed = sum(len(group.reply.claimed) for group in groups)
     deleted = sum(len(group.reply.deleted) for group in groups)

@@ -14,7 +14,7 @@ import pytest
 from claimlib.commands import staging
 from claimlib.commands.imports import ImportRequest, import_tables
 from claimlib.commands.runs import abandon, find_run, list_runs
-from claimlib.commands.snapshot import SnapshotRequest, Spans, _unlike, snapshot
+from claimlib.commands.snapshot import SnapshotRequest, Spans, _changed_ids, snapshot
 from claimlib.commands.sources import last_snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
@@ -245,7 +245,7 @@ def test_another_server_process_at_the_same_address_is_told(store: Store) -> Non
         """What the next snapshot would say."""
         last = last_snapshot(pinned(store, ("runs",))[0].relation("runs"))
         assert last is not None
-        return _unlike(last.server, ServerIdentity(run_id, replication_id))
+        return _changed_ids(last.server, ServerIdentity(run_id, replication_id))
 
     assert from_process("a", "h") == {}
     assert told("a", "h") == {}

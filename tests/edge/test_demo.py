@@ -23,9 +23,9 @@ from claimlib.demo.play import (
     _claimlib,
     _close_the_loop,
     _let_server_claim,
-    _next,
+    _next_steps,
     _read_server,
-    _swept,
+    _sweep_embedded,
     play,
 )
 from claimlib.demo.proof import Difference, Proof, Subject
@@ -63,7 +63,7 @@ def test_the_commands_that_it_names_are_for_a_shell_and_need_no_other_package(tm
     store = tmp_path / 'it\'s a "demo"; $HOME' / "first"
     rows = pa.table({"stream": ["s", "s"], "consumer_group": ["g", "g"]})
     write_deltalake(str(store / "tombstones"), rows)
-    *commands, last = (line for line in _next(store).splitlines() if line.startswith("  "))
+    *commands, last = (line for line in _next_steps(store).splitlines() if line.startswith("  "))
 
     assert [shlex.split(line)[2] for line in commands] == [str(store)] * 3
     assert set(re.findall(r"(?:import|from) (\w+)", last)) == {"deltalake", "DeltaTable"}
@@ -118,7 +118,7 @@ def swept(
         sweep_ms = workload.drive(server, entries=240).sweep_ms
         _read_server(story, claimlib, server, {"embedded": store})
         answer = _let_server_claim(story, server, second, sweep_ms)
-        assert not _swept(story, claimlib, store, answer).differences
+        assert not _sweep_embedded(story, claimlib, store, answer).differences
         yield story, claimlib, server, store, answer
 
 
