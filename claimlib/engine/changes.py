@@ -30,7 +30,8 @@ class Changes:
         is_removed: the SQL condition on `s` for rows that are removed.  The others are changed.
         may_repeat: True if `rows` may have several rows with one key.  `is_due` is true for at most
             one of them.
-        number_of_rows: the number of rows in `rows`.  It is needed only if `buckets` is given.
+        number_of_rows: the number of rows in `rows`, or 0 if unknown.  Spark then writes buckets
+            again only in small tables.
         new: the rows to add.  A row is not added if the table already has its key.  Columns of the
             table that `new` lacks become null.  The attribute is None if no row is added.
         near: a SQL condition on `t`, with literals only, that all changed rows meet.

@@ -34,7 +34,7 @@ class Input:
 
 
 def is_name(place: str) -> bool:
-    """Return True if a place is a catalog name: `catalog.schema.table`, `schema.table` or `table`."""
+    """Return True if a place is a catalog name: `catalog.schema.table`, `schema.table`, `table`."""
     return _NAME.fullmatch(place) is not None
 
 
