@@ -173,7 +173,7 @@ class GuardError(ClaimlibError):
 
 
 class EmptySourceError(GuardError):
-    """A source has no stream and no group that matches the request, so all rows would be removed."""
+    """A source has no stream and no group that matches the request, but the store has rows."""
 
 
 class StateError(ClaimlibError):

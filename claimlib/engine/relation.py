@@ -421,7 +421,7 @@ def _known_columns(node: Node) -> tuple[str, ...] | None:
 
 
 def _names(expressions: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of selected columns, or None if one of the texts does not end with a name."""
+    """Return the names of selected columns, or None if one of the texts has no name at its end."""
     names = []
     for expression in expressions:
         named = _NAMED.fullmatch(expression)

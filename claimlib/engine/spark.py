@@ -39,7 +39,7 @@ class Tables(Protocol):
     """Define the methods of a store that the engine needs."""
 
     def read_at(self, table: str, version: int | None) -> DataFrame:
-        """Return a table at a version.  None means the newest version when the frame is executed."""
+        """Return a table at a version.  None means the newest version when the frame is run."""
         ...
 
     def version(self, table: str) -> int:
@@ -100,7 +100,7 @@ class SparkEngine:
             return node.arrow
         local = self._local(node)
         if local is not None:
-            # This engine refuses a text that is not UTF-8.  Spark then reads it.
+            # The engine in this process refuses a text that is not UTF-8.  Spark then reads it.
             with suppress(DamagedTableError):
                 return local.engine.fetch(local.node)
         return self.frame(node).toArrow()
