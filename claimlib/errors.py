@@ -47,7 +47,7 @@
     ├── SourceError                     75  the server cannot be read
     │   ├── SourceUnreachableError          there is no connection, or the connection broke
     │   ├── AuthenticationFailedError   2   wrong user or password
-    │   ├── PermissionDeniedError       2   the user may not run a command
+    │   ├── PermissionDeniedError       2   the user has no right to a command or a key
     │   └── WrongTypeError              4   a key is not a stream
     ├── ReplyError                      2   a server replies, or would reply, with an error
     └── LineageError                   75  the OpenLineage server did not accept an event: try again

@@ -12,9 +12,9 @@ from pyspark.sql.types import ArrayType, StructType
 
 # Databricks' serverless compute accepts frames with at most 128 MB of local data.
 LOCAL_DATA_BYTES = 128_000_000
-# `_relation` passes rows from the first of these numbers on, and up to the last, as lists.  Fewer
-# rows stay a local relation.  If a query has only local relations, Spark computes it while it
-# plans, without a job.
+# `_relation` passes `_MANY_ROWS` or more as lists, if they have at most `LISTS_BYTES`.  Fewer rows
+# stay a local relation.  If a query has only local relations, Spark computes it while it plans,
+# without a job.
 _MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
 # Spark sends each task the rows of its partition.  A task with too many rows exceeds the memory of
 # the driver.

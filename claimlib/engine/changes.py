@@ -37,7 +37,7 @@ class Changes:
         near: a SQL condition on `t`, with literals only, that all changed rows meet.
         new_near: the bounds of the new rows.  None means no bounds.
         since_pin: True if a new row may have existed when the run was decided, and another writer
-            may have removed it since.  So a row is also not added if the table had its key at the
+            may have removed it since.  So a row is not added either if the table had its key at the
             pinned version.
         buckets: the buckets in which rows are changed.  None means any bucket, or that the table
             has no buckets.

@@ -387,8 +387,8 @@ class EmbeddedEngine:
         if isinstance(leaf, External) and isinstance(leaf.handle, InputFiles):
             return External(f"({_without_rows(leaf.handle)})")
         if isinstance(leaf, Mapped):
-            columns = leaf.columns.items()
-            schema = pa.schema([(name, _ARROW_TYPES[type_]) for name, type_ in columns])
+            fields = [(name, _ARROW_TYPES[type_]) for name, type_ in leaf.columns.items()]
+            schema = pa.schema(fields)
             return Rows(schema.empty_table())
         return Rows(leaf.arrow.schema.empty_table()) if isinstance(leaf, Rows) else leaf
 

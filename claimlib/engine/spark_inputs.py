@@ -96,8 +96,8 @@ def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
     all_files = spark.read.option("recursiveFileLookup", "true").schema("n INT").parquet(path)
     files = [PurePosixPath(unquote(urlsplit(file).path)) for file in all_files.inputFiles()]
     refuse_mixed_folders(place, files)
-    # Without these options Spark takes the columns of one file, and the session's time zone for
-    # times in the names of folders.
+    # Without these options Spark would read only the columns of one file, and use the session's
+    # time zone for times in the names of folders.
     reader = spark.read.option("mergeSchema", "true").option("timeZone", "UTC")
     try:
         frame = reader.parquet(path)

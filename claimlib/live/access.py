@@ -43,8 +43,8 @@ class ServerAccess:
             means TLS.  `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]` names a master by a
             sentinel.
         max_commands_per_second: the most commands per second to each server, see `live.pacer`.
-        max_latency_ms: a writeback pauses while the server takes longer to answer.  None means no
-            limit.
+        max_latency_ms: the longest time to an answer.  A writeback pauses while the server answers
+            more slowly.  None means no limit.
         password_file: the file with the password.  The first connection reads it, once.  None means
             the environment variable REDIS_PASSWORD, if it is set.
         ca_file: certificates to trust for TLS besides the system's.  None means only the system's.

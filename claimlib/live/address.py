@@ -36,9 +36,8 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _MASTER = re.compile(r"[A-Za-z0-9._-]+")  # the names that sentinels allow
-_UNUSABLE = re.compile(
-    "[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]"
-)  # spaces, control characters, surrogates
+# Spaces, control characters and surrogates.
+_UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ Servers = Source | Cluster
 def open_servers(
     url: str, *, needs_all_masters: bool = True, **options: Unpack[ConnectOptions]
 ) -> Servers:
-    """Open the server of a URL, or all masters of the cluster if the server is a node of a cluster.
+    """Open the server of a URL, or all masters if the server is a node of a cluster.
 
     Args:
         url: a URL for `connect`, or the URL of a sentinel (`address.parse_address`).

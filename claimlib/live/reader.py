@@ -131,8 +131,8 @@ def read_source(
 ) -> Iterator[Batch]:
     r"""Yield the matching streams, their groups, pending entries and entries (see `batches`).
 
-    Nothing is read ahead.  A batch is what the server held when the caller requested the batch.  If
-    one reply becomes several pages of entries, this is true only of the first page.  A stream
+    Nothing is read ahead.  A batch shows the server as it was when the caller requested the batch.
+    If one reply becomes several pages of entries, this is true only of the first page.  A stream
     without a matching group is reported, too, as `StreamDone` with nothing pending.  If the glob is
     the name of a stream that does not exist, no stream is reported.
 

@@ -53,8 +53,8 @@ class Outcome(StrEnum):
         MOVED: the entry now has the new consumer and the new delivery count.
         ACKNOWLEDGED: XACK removed the entry.
         TOUCHED: the entry is pending, but not as the snapshot read it.  It was left alone.
-        GONE: the entry is not pending.  XCLAIM may have removed it, because it was deleted from the
-            stream since.
+        GONE: the entry is not pending.  XCLAIM may have removed it, because the stream no longer
+            has it.
     """
 
     MOVED = "moved"
@@ -222,8 +222,8 @@ class FencedBatch:
         """Return the command."""
         script = _ACKNOWLEDGE if self.claimed is None else _CLAIM
         states = (*(self.claimed or _NOT_PENDING), *(self.expected or _NOT_PENDING))
-        fixed = (self.group, self.latest_delivery_ms, *states)
-        return ["EVAL", script, 1, self.stream, *fixed, *self.ids]
+        arguments = (self.group, self.latest_delivery_ms, *states)
+        return ["EVAL", script, 1, self.stream, *arguments, *self.ids]
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ _NEW_DELIVERY_TIME_MS = (
 def named_ids(requests: Relation) -> Relation:
     """Return one row per id that a request names.
 
-    A request without ids has one row, in which the id is None.  Columns: those of the request,
+    A request without ids has one row, in which the id is None.  The columns are `REQUEST`,
     `position` (from 0), id_ms and id_seq.
     """
     ids = "CASE WHEN size(ids) = 0 THEN array(CAST(NULL AS STRING)) ELSE ids END"
