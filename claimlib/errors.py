@@ -2,23 +2,23 @@
 
     ClaimlibError                       exit code 1
     ├── RequestError                    2   a request cannot be used
-    │   ├── IdError                         a text is no stream id
+    │   ├── IdError                         a text is not a stream id
     │   │   └── IntervalError               an exclusive range bound has no neighbor
-    │   ├── DurationError                   a text is no duration
-    │   ├── InstantError                    a text is no instant
+    │   ├── DurationError                   a text is not a duration
+    │   ├── InstantError                    a text is not an instant
     │   ├── GlobError                       a glob cannot be matched
-    │   ├── NameSpellingError               a text is no name's spelling
+    │   ├── NameSpellingError               a text is not the spelling of a name
     │   └── ConfigError                     a configuration value cannot be used
     ├── MissingExtraError               2   an optional package is not installed
     ├── GuardError                      4   a request would do more than its guards allow
-    │   └── EmptySourceError                a source has nothing where the store has something
-    ├── StateError                      4   a pending entry, consumer or group that cannot exist
+    │   └── EmptySourceError                a source has no stream or group, but the store has some
+    ├── StateError                      4   a pending entry, consumer or group is impossible
     ├── StoreError                      4   the tables cannot be used
     │   ├── StoreNotFoundError              there is no store at this place
-    │   ├── StoreIncompleteError            some of its tables are missing
+    │   ├── StoreIncompleteError            some of the store's tables are missing
     │   ├── StoreExistsError                there is another store at this place
-    │   ├── UnsafeLocationError             storage that does not keep two drivers apart
-    │   ├── StorageError                    the storage is not there, not allowed, or full
+    │   ├── UnsafeLocationError             commits could be lost, or the tables would not last
+    │   ├── StorageError                    the storage is missing, refuses access, or is full
     │   ├── DamagedTableError               a file of a table is missing, or cannot be read
     │   ├── UnsupportedTableError           a table needs a newer Delta
     │   ├── StoreUnreachableError       75  the storage did not answer: try again
@@ -32,8 +32,8 @@
     │   ├── DuplicateRowsError              two rows have one key
     │   └── HashCollisionError              two names have one hash
     ├── InputError                      4   a given table cannot be used
-    ├── RunError                        5   a run could not come to its end
-    │   ├── LostRaceError                   other runs came first, again and again
+    ├── RunError                        5   a run did not finish
+    │   ├── LostRaceError                   other runs decided first, again and again
     │   ├── StoreBusyError                  another process writes to the store
     │   ├── UnfinishedRunError              an earlier run is decided but not applied
     │   ├── CommitConflictError             another writer committed at the same time
@@ -41,19 +41,19 @@
     │   └── RunAbandonedError           2   the run with this key was abandoned
     ├── SparkUnreachableError          75  the Spark Connect server did not answer: try again
     ├── SparkEndedError                75  Spark has ended: try again
-    ├── SparkMemoryError                2  Spark's memory, or a limit of it, was too small
+    ├── SparkMemoryError                2  Spark's memory, or its limit for results, was too small
     ├── WorkerError                     1   a Python worker of Spark lacks a package or library
     ├── VerificationError               1   the tables do not have what was decided
     ├── SourceError                     75  the server cannot be read
-    │   ├── SourceUnreachableError          there is no connection, or it broke
+    │   ├── SourceUnreachableError          there is no connection, or the connection broke
     │   ├── AuthenticationFailedError   2   wrong user or password
-    │   ├── PermissionDeniedError       2   the user may not run a command
+    │   ├── PermissionDeniedError       2   the user has no right to a command or a key
     │   └── WrongTypeError              4   a key is not a stream
-    ├── ReplyError                      2   a server's own error reply
+    ├── ReplyError                      2   a server replies, or would reply, with an error
     └── LineageError                   75  the OpenLineage server did not accept an event: try again
 
-A number is the exit code of the class, and of the classes below it that show none.  All exit codes
-are:
+A number is the exit code of a class, and of all classes below it that show no number.  All exit
+codes are:
 
     0    done
     1    internal error
@@ -78,7 +78,7 @@ class ClaimlibError(Exception):
 
     Attributes:
         message: what is wrong and what to do about it.
-        fields: the things that the message is about, by name (table, column, text …).  Each can
+        fields: the values that the message is about, by name (table, column, text …).  Each can
             also be read as an attribute of the error: `error.table`.
 
     Examples:
@@ -173,11 +173,11 @@ class GuardError(ClaimlibError):
 
 
 class EmptySourceError(GuardError):
-    """A source has no stream and no group that matches the request."""
+    """A source has no stream and no group that matches the request, but the store has rows."""
 
 
 class StateError(ClaimlibError):
-    """A pending entry, a consumer or a group is out of order, or out of range."""
+    """A pending entry, a consumer or a group is impossible: out of order, or out of range."""
 
     exit_code = 4
 
@@ -209,7 +209,7 @@ class StorageError(StoreError):
 
 
 class DamagedTableError(StoreError):
-    """A file of a table is missing, or is not what it was written as."""
+    """A file of a table is missing, or is damaged."""
 
 
 class UnsupportedTableError(StoreError):
@@ -355,7 +355,7 @@ class RunAbandonedError(RunError):
 
 
 class VerificationError(ClaimlibError):
-    """A table, read back, does not have what the run decided."""
+    """A table does not have the rows that the run decided."""
 
 
 class SourceError(ClaimlibError):

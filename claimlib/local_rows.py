@@ -12,8 +12,9 @@ from pyspark.sql.types import ArrayType, StructType
 
 # Databricks' serverless compute accepts frames with at most 128 MB of local data.
 LOCAL_DATA_BYTES = 128_000_000
-# See `_relation`.  Fewer rows stay a local relation.  If a query has only such relations, Spark
-# computes it while it plans, without a job.
+# `_relation` passes `_MANY_ROWS` or more as lists, if they have at most `LISTS_BYTES`.  Fewer rows
+# stay a local relation.  If a query has only local relations, Spark computes it while it plans,
+# without a job.
 _MANY_ROWS, _ROWS_PER_LIST, LISTS_BYTES = 500, 10_000, 48 * 2**20
 # Spark sends each task the rows of its partition.  A task with too many rows exceeds the memory of
 # the driver.
@@ -21,11 +22,11 @@ _TASK_ROWS, _TASK_BYTES = 50_000, 16 * 2**20
 
 
 def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return an Arrow table as a frame.
+    """Return an Arrow table as a frame with a suitable number of partitions.
 
-    Few rows are one partition, because plans of such frames alone need no shuffle.  Very many rows
-    are a few large partitions.  Spark would make a partition of each ten thousand rows.  Each of
-    its tasks would write a file per bucket.
+    Few rows become one partition, because a plan that reads only such frames needs no shuffle.
+    Very many rows become a few large partitions.  Otherwise Spark would make many small partitions,
+    and the task of each partition would write a file per bucket.
     """
     frame = local_frame(spark, rows)
     if rows.num_rows <= _TASK_ROWS and rows.nbytes <= _TASK_BYTES:
@@ -38,8 +39,8 @@ def divided_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None = None) -> DataFrame:
     """Return an Arrow table as a frame.
 
-    The frame has as many local relations as it needs, each of at most `LOCAL_DATA_BYTES`.  A single
-    row may be larger.
+    The frame has as many local relations as it needs.  Each has at most `LOCAL_DATA_BYTES`, unless
+    a single row is larger.
     """
     if rows.nbytes <= LOCAL_DATA_BYTES or rows.num_rows < 2:
         return _relation(spark, rows, struct)
@@ -54,27 +55,27 @@ def local_frame(spark: SparkSession, rows: pa.Table, struct: StructType | None =
 def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) -> DataFrame:
     """Return an Arrow table as one local relation.
 
-    Many rows are passed as a few lists of rows, which Spark unfolds as it runs.  Each rule of
-    Spark's optimizer would walk over all rows of a local relation (docs/decisions/016).
+    Many rows are passed as a few lists of rows, which Spark unfolds as it runs.  Otherwise each
+    rule of Spark's optimizer would walk over all rows of the local relation (docs/decisions/016).
 
-    Spark takes the size of such lists for a few kilobytes, and so may broadcast them.  Therefore at
-    most `LISTS_BYTES` are passed as lists.  From more bytes, Spark itself would make no local
-    relation.
+    Spark estimates the size of such lists as a few kilobytes, and so may broadcast them.  Therefore
+    at most `LISTS_BYTES` are passed as lists.  For more bytes, lists are not needed, because Spark
+    itself makes no local relation.
 
-    All batches are combined into one, because `createDataFrame` omits the rows behind an empty
+    All batches are combined into one, because `createDataFrame` omits the rows after an empty
     batch.  A filter leaves empty batches.  delta-rs leaves them if a deletion vector hides
-    thousands of consecutive rows.  `createDataFrame` also accepts no column of maps or lists that
-    has no batch.
+    thousands of consecutive rows.  A table without rows gets a batch, because `createDataFrame`
+    does not accept a column of maps or lists that has no batch.
     """
     rows = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
     if rows.num_rows < _MANY_ROWS or rows.nbytes > LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
-    known = struct or from_arrow_schema(rows.schema)
+    row_type = struct or from_arrow_schema(rows.schema)
     columns = [column.combine_chunks() for column in rows.columns]  # one array each
     ends = pa.array([*range(0, rows.num_rows, _ROWS_PER_LIST), rows.num_rows], pa.int32())
     all_rows = pa.StructArray.from_arrays(columns, fields=list(rows.schema))
     lists = pa.table({"rows": pa.ListArray.from_arrays(ends, all_rows)})
-    nested = StructType().add("rows", ArrayType(known, containsNull=False), nullable=False)
+    nested = StructType().add("rows", ArrayType(row_type, containsNull=False), nullable=False)
     return spark.createDataFrame(lists, nested).selectExpr("inline(rows)")
 
 
@@ -89,5 +90,5 @@ def arrow_table(values: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
 
 
 def _entries_of_map(value: object) -> object:
-    """Return a value, or the list of its items if it is a mapping."""
+    """Return a value unchanged, but a mapping as the list of its items."""
     return list(value.items()) if isinstance(value, Mapping) else value

@@ -1,7 +1,7 @@
 """Support notebooks, on Databricks and elsewhere.
 
-This module reads the values that the reader of a notebook chooses.  It also finds a place for
-sample data, and shows figures.
+This module reads the values that the user of a notebook chooses.  It also finds a place for sample
+data, and shows figures.
 """
 
 from __future__ import annotations
@@ -56,12 +56,14 @@ class Figure(Protocol):
 
 
 def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
-    """Return the values that the reader of a notebook chooses, by name.
+    """Return the values that the user of a notebook chooses, by name.
+
+    Without Databricks, a value comes from its environment variable (`NOTEBOOK_STORE` for `store`),
+    or is the default.
 
     Args:
-        dbutils: Databricks' object of that name, which gets a widget for each value.  None if there
-            is none.  Then a value is taken from the environment (`NOTEBOOK_STORE` for `store`), or
-            is the default.
+        dbutils: Databricks' object of this name, which gets a widget for each value.  None outside
+            Databricks.
         widgets: the default and the label of each value.
     """
     if dbutils is None:
@@ -77,9 +79,9 @@ def widget_values(dbutils: Any, **widgets: tuple[str, str]) -> dict[str, str]:
 def sample_place(spark: SparkSession, name: str) -> str:
     """Return a new place for a store with sample data.
 
-    On Databricks, it is a schema of the current catalog, because a job there can write to no
-    folder.  Elsewhere, it is a temporary folder.  The place is new each time, and is not deleted.
-    Remove it by DROP SCHEMA … CASCADE, or delete the folder.
+    On Databricks, the place is a schema of the current catalog, because a job cannot write to a
+    local folder there.  Elsewhere, it is a temporary folder.  Each call returns another place.  It
+    is not deleted automatically.  Remove it by DROP SCHEMA … CASCADE, or delete the folder.
     """
     if "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return f"{spark.catalog.currentCatalog()}.claimlib_{name}_{uuid.uuid4().hex[:8]}"
@@ -90,12 +92,12 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
     """Return a new store for sample data.
 
     Args:
-        where: its place.  If it is empty, `sample_place` returns one.
+        where: the place of the store.  If it is empty, `sample_place` chooses one.
         name: the name of the sample.
 
     Raises:
-        StoreExistsError: a table of a store already exists there.  Nothing was written, because a
-            notebook that then claims entries would also claim the entries of that store.
+        StoreExistsError: a table of a store already exists there.  Nothing was written.  Otherwise
+            the notebook would also claim the entries of that store.
     """
     if where and SparkDefinitions(spark, where).properties():
         raise StoreExistsError(
@@ -109,8 +111,9 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
 def show(figure: Figure, name: str) -> None:
     """Show a figure below the cell.
 
-    If no notebook runs it, write the picture `name`.png into the folder `NOTEBOOK_PLOTS`, and print
-    its path.  The default is the folder for temporary files.
+    Outside a notebook, write the picture `name`.png into a folder, and print its path.  The
+    environment variable NOTEBOOK_PLOTS names the folder.  The default is the folder for temporary
+    files.
     """
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
@@ -133,9 +136,9 @@ def show_rows(rows: DataFrame) -> None:
 
 
 def _is_notebook() -> bool:
-    """Return True if this process runs cells.
+    """Return True if this process runs the cells of a notebook.
 
-    Then IPython was imported by the program that runs them, and is active.
+    In such a process, IPython is imported and active, because it runs the cells.
     """
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

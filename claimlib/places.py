@@ -13,30 +13,29 @@ from pathlib import Path
 
 from claimlib.errors import RequestError, StorageError
 
-# All text that looks like a URL, wherever it begins, because a typing error before it must not hide
-# a secret in it.
+# All parts of a text that look like a URL, wherever they begin.  A typing error before a URL must
+# not hide a secret in it.
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<slashes>/{1,3})(?=(?P<host>[^/?#]*)(?P<rest>.*))",
     re.IGNORECASE | re.DOTALL,
 )
-# In a query, a connection string or the parameters of a Spark Connect address.
+# A parameter of a URL's query (?sig=…), of a connection string (password=…;) or of a Spark Connect
+# address (;token=…).
 _PARAMETER = re.compile(
     r"(?:[;?&]|^(?=[^/]*;))[^;?&=/]*"
     r"(?:password|passwd|pwd|secret|token|sig|credential|(?:access|account|api)[ _-]?key)"
     r"[^;?&=/]*=",
     re.IGNORECASE,
 )
-_JDBC_LOGIN = re.compile(r"\s*jdbc:[^?]*@", re.IGNORECASE)
+_JDBC_LOGIN = re.compile(r"\s*jdbc:[^?]*@", re.IGNORECASE)  # jdbc:oracle:thin:USER/PASSWORD@HOST
 _AZURE = {"abfs", "abfss", "wasb", "wasbs"}  # container@account
 S3 = {"s3", "s3a", "s3n"}
 """URL schemes of S3."""
-_PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
-
+_HOST_AND_PORT = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 
 _NAMESPACE = re.compile(r"[\w-]+\.[\w-]+")
-_HALF_A_NAMESPACE = re.compile(r"[\w-]+\.")
+_CATALOG_ONLY = re.compile(r"[\w-]+\.")
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://?")
-
 
 _SERVER = re.compile(r"(?:https?|rediss?)://", re.IGNORECASE)
 
@@ -52,7 +51,7 @@ def is_url(where: str) -> bool:
 
 
 def local_folder(where: str) -> Path | None:
-    """Return the absolute path of a store's folder on this machine, without `..`.
+    """Return the absolute path of a store's folder on this machine, as `shown_path` shows it.
 
     Return None if the place is a schema or a URL.
     """
@@ -62,8 +61,8 @@ def local_folder(where: str) -> Path | None:
 def shown_path(path: Path) -> Path:
     """Return a path as messages show it.
 
-    It is absolute, because a log may be read elsewhere.  Links are resolved only if the path has
-    `..`, which is relative to their target.
+    The path is absolute, because a log may be read elsewhere.  Links are resolved only if the path
+    has `..`, because `..` after a link is the parent of the link's target.
     """
     path = path.absolute()
     if ".." in path.parts:
@@ -73,25 +72,27 @@ def shown_path(path: Path) -> Path:
 
 
 def check_writable(folder: Path, tables: Iterable[str]) -> None:
-    """Raise StorageError if this user may not write to a store in a folder of this machine.
+    """Raise StorageError if this user cannot write to a store in a folder of this machine.
 
     A table is written in its folder, in its `_delta_log` and in the folders of its partitions.  A
-    folder that does not exist yet is created in its parent folder.
+    folder that does not exist yet is created in the nearest parent folder that exists.
 
     Args:
-        tables: the names of the store's tables.  There may be other folders beside theirs.
+        tables: the names of the store's tables.  Other folders in the store's folder are ignored.
     """
-    own = [path for path in (folder / table for table in tables) if path.is_dir()]
-    for path in (folder, *own, *(part for table in own for part in _folders_in(table))):
-        above = next(place for place in (path, *path.parents) if place.exists())
-        if not os.access(above, os.W_OK | os.X_OK):
-            is_read_only = bool(os.statvfs(above).f_flag & os.ST_RDONLY)
+    table_folders = [path for path in (folder / table for table in tables) if path.is_dir()]
+    inner_folders = [path for table in table_folders for path in _folders_in(table)]
+    for path in (folder, *table_folders, *inner_folders):
+        existing = next(place for place in (path, *path.parents) if place.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
+            is_read_only = bool(os.statvfs(existing).f_flag & os.ST_RDONLY)
             raise StorageError(
-                f"the storage of {above} is read-only: make it writable, or give another location"
+                f"the storage of {existing} is read-only: make it writable, or give another"
+                " location"
                 if is_read_only
-                else f"no permission to write to {above}: change its permissions, or give another"
-                " location",
-                folder=str(above),
+                else f"no permission to write to {existing}: change its permissions, or give"
+                " another location",
+                folder=str(existing),
             )
 
 
@@ -99,16 +100,19 @@ def _folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir()]
-    except OSError:  # it cannot be read, or was just deleted: a read reports that
+    except OSError:  # the folder cannot be read, or was just deleted: a later read reports this
         return []
 
 
 def check_place(place: str, what: str) -> None:
-    """Refuse a place that names no folder, URL or schema that Spark can open.
+    """Refuse a place that cannot be a folder, a URL or a schema that Spark can open.
+
+    Args:
+        what: the name of the place in the message, as in `check_no_secret`.
 
     Raises:
-        RequestError: the place is empty, for example because a script's variable is not set.  Or it
-            is a catalog without a schema (`catalog.`), or is not UTF-8.
+        RequestError: the place is empty, for example because a script's variable is not set.  Or
+            the place is a catalog without a schema (`catalog.`), or is not UTF-8.
     """
     if not place.strip():
         raise RequestError(f"{what} is empty: give a folder, a URL, or catalog.schema")
@@ -119,7 +123,7 @@ def check_place(place: str, what: str) -> None:
             f"{what} is {place!a}, which is not valid UTF-8, so that Spark cannot open it:"
             " rename the folder"
         ) from error
-    if _HALF_A_NAMESPACE.fullmatch(place):
+    if _CATALOG_ONLY.fullmatch(place):
         raise RequestError(
             f"{what} is {place}, which has no schema: give catalog.schema; a folder of this name is"
             f" written ./{place}"
@@ -150,12 +154,13 @@ def check_no_secret(place: str, what: str) -> None:
     `abfss://container@account` contains no secret.
 
     Args:
-        what: the name of what is refused, for the message.  The message does not repeat the place.
+        what: the name of the place in the message, for example the option that names it.  The
+            message does not repeat the place.
 
     Raises:
         RequestError: the place contains a secret, or text that looks like one.
     """
-    if _PARAMETER.search(place) or _JDBC_LOGIN.match(place) or any(map(_has_one, _urls(place))):
+    if _PARAMETER.search(place) or _JDBC_LOGIN.match(place) or any(map(_has_secret, _urls(place))):
         raise RequestError(
             f"{what} contains a secret, or something that looks like one (before an @, after a ?,"
             " or in a parameter). Locations are stored and shown, so remove it, and give it to"
@@ -168,13 +173,16 @@ def _urls(text: str) -> list[re.Match[str]]:
     return list(_URL.finditer(text))
 
 
-def _has_one(url: re.Match[str]) -> bool:
+def _has_secret(url: re.Match[str]) -> bool:
     scheme, has_host = url["scheme"].lower(), url["slashes"] != "/"
     if scheme == "file":
         return False
     user, at, server = url["host"].rpartition("@")
     if at and (":" in user or (has_host and scheme not in _AZURE)):
         return True
-    # Text behind a colon that is no port may be a secret that contains a slash.
-    is_port = _PORT.fullmatch(server) is not None and not (scheme in S3 and ":" in server)
-    return "?" in url["rest"] or not is_port
+    # Text after a colon that is not a port may be a secret that contains a slash.  A bucket of S3
+    # has no port.
+    has_only_port = _HOST_AND_PORT.fullmatch(server) is not None and not (
+        scheme in S3 and ":" in server
+    )
+    return "?" in url["rest"] or not has_only_port

@@ -4,7 +4,7 @@ A seed determines what happens, except for the clock.  A dying consumer reads on
 nothing until its connection closes.  The others fail at an entry now and then.
 
 Nothing sleeps.  Entries that were not acknowledged are dated back by XCLAIM … TIME … RETRYCOUNT …
-JUSTID.  So they look as they would minutes to days after the consumer died.
+JUSTID.  So they look as if their consumer had died minutes to days ago.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     import redis
 
 SWEEP_AGE_MS = 15 * 60_000
-"""The age of the deliveries of some entries of each group, which were all redelivered together."""
+"""The age of one delivery time that some entries of each group share, as after a sweep."""
 
-_OLDEST_MS = 6 * 24 * 3_600_000
-_YOUNGEST_MS = 1_000
-_ADD_PAGE = 1_000
+_OLDEST_AGE_MS = 6 * 24 * 3_600_000
+_YOUNGEST_AGE_MS = 1_000
+_BATCH = 1_000
+"""The most entries that are added, deleted or acknowledged at once."""
 _FAILED_SHARE = 0.03
 _RETRIED_SHARE = 0.3
 _POISONED_SHARE = 0.02
@@ -43,7 +44,8 @@ class StreamPlan:
         deleted_share: the share of its entries that are deleted (XDEL), here and there.
         kept_share: the share of its entries that its trim (XTRIM MAXLEN) leaves.  1 means that it
             is not trimmed.
-        ids_around: the time in its ids at the sweep's time.  None means the sweep's time.
+        ids_around: the milliseconds in an id that is added at `Workload.sweep_ms`.  All ids are
+            shifted accordingly.  None means that ids contain the clock's time.
         healthy: the group (if any) in which no consumer dies and nothing fails.
     """
 
@@ -67,7 +69,7 @@ PLANS = (
     StreamPlan(b"page views", 1400, (b"sessions", b"daily report"), healthy=b"sessions"),
     StreamPlan("événements".encode(), 900, ("büro".encode(), b"\xff\x00 not text")),
     StreamPlan(rb"C:\exports", 500, (b"upload", rb"archive\x41")),
-    # An id may be no time.  Some of these are negative as BIGINT.
+    # Ids need not contain times.  Some of these ids are so large that they are negative as BIGINT.
     StreamPlan(b"sequence", 400, (b"import", b"check"), ids_around=2**63),
     StreamPlan(b"sessions:expired", 200, (b"cleanup", b"audit"), kept_share=0.0),
 )
@@ -78,10 +80,10 @@ _STANDBY = b"standby"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Hold what was done.
+    """Hold the numbers of a finished workload.
 
     Attributes:
-        clock_ms: the server's time at the start.  All dates count back from it.
+        clock_ms: the server's time at the start.  All other times are computed back from it.
         sweep_ms: the time at which some pending entries of each group were redelivered.
     """
 
@@ -109,30 +111,32 @@ def drive(
 
     Args:
         server: an empty one.
-        entries: about how many entries the streams get together.  Each gets at least ten.
+        entries: the approximate number of entries of all streams together.  Each stream gets at
+            least ten.
         plans: the streams, and what happens to each.
-        seed: determines what is random.  The same seed gives the same entries, readers and deaths.
+        seed: the seed of all random choices.  The same seed gives the same entries, readers and
+            deaths.
     """
     with closing(server.client()) as client:
         seconds, micros = client.time()
         clock_ms = seconds * 1000 + micros // 1000
-    total = sum(plan.weight for plan in plans)
-    runs = []
+    total_weight = sum(plan.weight for plan in plans)
+    streams = []
     for plan in plans:
         stream = _Stream(server, plan, clock_ms, random.Random(f"{seed} {plan.name!r}"))  # noqa: S311 - chosen by the seed, no secret
-        stream.live(max(10, round(entries * plan.weight / total)))
-        runs.append(stream)
+        stream.play(max(10, round(entries * plan.weight / total_weight)))
+        streams.append(stream)
     return Workload(
         clock_ms=clock_ms,
-        added=sum(len(stream.ids) for stream in runs),
-        delivered=sum(stream.delivered for stream in runs),
-        acknowledged=sum(stream.acknowledged for stream in runs),
-        deleted=sum(stream.deleted for stream in runs),
-        trimmed=sum(stream.trimmed for stream in runs),
+        added=sum(len(stream.ids) for stream in streams),
+        delivered=sum(stream.delivered for stream in streams),
+        acknowledged=sum(stream.acknowledged for stream in streams),
+        deleted=sum(stream.deleted for stream in streams),
+        trimmed=sum(stream.trimmed for stream in streams),
         streams=len(plans),
         groups=sum(len(plan.groups) for plan in plans),
-        consumers=sum(len(plan.groups) for plan in plans) * len((*_LIVING, *_DYING, _STANDBY)),
-        died=sum(stream.died for stream in runs),
+        consumers=sum(len(plan.groups) for plan in plans) * len([*_LIVING, *_DYING, _STANDBY]),
+        died=sum(stream.died for stream in streams),
     )
 
 
@@ -147,7 +151,7 @@ def work_off(client: redis.Redis, groups: Iterable[tuple[bytes, bytes]], consume
 
 def _pending_ids(client: redis.Redis, stream: bytes, group: Any, consumer: str) -> list[bytes]:
     streams: dict[Any, Any] = {stream: "0"}
-    reply: Any = client.xreadgroup(group, consumer, streams, count=_ADD_PAGE)
+    reply: Any = client.xreadgroup(group, consumer, streams, count=_BATCH)
     ((_, entries),) = reply
     return [entry_id for entry_id, _ in entries]
 
@@ -167,7 +171,7 @@ class _Stream:
         self._id_shift = 0 if plan.ids_around is None else plan.ids_around - self._sweep_ms
         self._chance = chance
 
-    def live(self, entries: int) -> None:
+    def play(self, entries: int) -> None:
         with closing(self._server.client()) as producer:
             for group in self.plan.groups:
                 producer.xgroup_create(self.plan.name, group, id="0", mkstream=True)
@@ -177,18 +181,18 @@ class _Stream:
             self._remove(producer)
 
     def _produce(self, producer: redis.Redis, entries: int) -> None:
-        """Add entries of six days, with more entries near the present time.
+        """Add entries whose ids are spread over the last six days.
 
-        Their ids show when each was added.
+        More of the ids are near the present time.
         """
-        for first in range(0, entries, _ADD_PAGE):
-            page: Any = producer.pipeline(transaction=False)
-            for n in range(first, min(first + _ADD_PAGE, entries)):
-                age_ms = _OLDEST_MS * (_YOUNGEST_MS / _OLDEST_MS) ** (n / entries)
+        for first in range(0, entries, _BATCH):
+            pipeline: Any = producer.pipeline(transaction=False)
+            for n in range(first, min(first + _BATCH, entries)):
+                age_ms = _OLDEST_AGE_MS * (_YOUNGEST_AGE_MS / _OLDEST_AGE_MS) ** (n / entries)
                 ms = self._clock_ms - round(age_ms) + self._id_shift
                 self.ids.append(b"%d-%d" % (ms, n))
-                page.execute_command("XADD", self.plan.name, self.ids[-1], *self._fields(n))
-            page.execute()
+                pipeline.execute_command("XADD", self.plan.name, self.ids[-1], *self._fields(n))
+            pipeline.execute()
 
     def _fields(self, n: int) -> tuple[bytes, ...]:
         payload = self._chance.randbytes(self._chance.randrange(40))
@@ -197,21 +201,23 @@ class _Stream:
     def _consume(self, group: bytes, entries: int) -> None:
         """Let all consumers of a group read in turn, until all entries are delivered.
 
-        Consumers that die read no more.
+        A consumer that has died reads no more.
         """
-        size = max(2, min(60, entries // 20))
-        reads = entries // (size // 2 + 1) // len((*_LIVING, *_DYING)) + 2
+        most_per_read = max(2, min(60, entries // 20))
+        reads = entries // (most_per_read // 2 + 1) // len([*_LIVING, *_DYING]) + 2
         with ExitStack() as clients:
             workers = deque(
                 _Worker(
                     clients.enter_context(closing(self._server.client())),
-                    *(self.plan.name, group, name),
+                    self.plan.name,
+                    group,
+                    name,
                     reads_left=self._reads_left(group, name, reads),
                 )
                 for name in (*_DYING, *_LIVING)
             )
             workers[0].client.xgroup_createconsumer(self.plan.name, group, _STANDBY)
-            while ids := workers[0].read(self._chance.randint(1, size)):
+            while ids := workers[0].read(self._chance.randint(1, most_per_read)):
                 self.delivered += len(ids)
                 self._work(workers[0], ids)
                 if workers[0].is_dead:
@@ -223,7 +229,7 @@ class _Stream:
         """Return the number of reads of a consumer before it dies, or None if it lives.
 
         Args:
-            reads: about how many reads each consumer has.
+            reads: the approximate number of reads of each consumer.
         """
         if group == self.plan.healthy or name not in _DYING:
             return None
@@ -240,23 +246,25 @@ class _Stream:
             failed = [i for i in ids if self._chance.random() < share]
         done = [i for i in ids if i not in set(failed)]
         self.acknowledged += len(done)
-        page: Any = worker.client.pipeline(transaction=False)
+        pipeline: Any = worker.client.pipeline(transaction=False)
         if done:
-            page.xack(worker.stream, worker.group, *done)
+            pipeline.xack(worker.stream, worker.group, *done)
         for part in self._parts(failed):
             time_ms, count = self._last_delivery(part[-1], worker)
-            page.xclaim(
-                *(worker.stream, worker.group, worker.name),
+            pipeline.xclaim(
+                worker.stream,
+                worker.group,
+                worker.name,
                 min_idle_time=0,
                 message_ids=part,
                 time=time_ms,
                 retrycount=count,
                 justid=True,
             )
-        page.execute()
+        pipeline.execute()
 
     def _parts(self, ids: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield runs of ids that were last delivered together."""
+        """Yield parts of the ids.  Each part gets one time of its last delivery."""
         first = 0
         while first < len(ids):
             length = self._chance.randint(1, 12)
@@ -264,10 +272,14 @@ class _Stream:
             first += length
 
     def _last_delivery(self, newest: bytes, worker: _Worker) -> tuple[int, int]:
-        """Return the time of the last delivery, and the number of deliveries.
+        """Return the time of the last delivery of some entries, and the number of deliveries.
 
         Most entries were delivered once, soon after they were added.  The others were delivered
-        again and again since.
+        again since, a few times or many times.  Of each consumer, the first entries that are old
+        enough were redelivered at the sweep's time.
+
+        Args:
+            newest: the id of the newest of these entries.
         """
         added_ms = int(newest.split(b"-")[0]) - self._id_shift
         first_ms = min(added_ms + self._chance.randint(5, 2_000), self._clock_ms)
@@ -284,10 +296,10 @@ class _Stream:
     def _remove(self, producer: redis.Redis) -> None:
         """Delete entries here and there (XDEL), and then the oldest ones (XTRIM)."""
         chosen = [i for i in self.ids if self._chance.random() < self.plan.deleted_share]
-        page = producer.pipeline(transaction=False)
-        for first in range(0, len(chosen), _ADD_PAGE):
-            page.xdel(self.plan.name, *chosen[first : first + _ADD_PAGE])
-        self.deleted = sum(page.execute())
+        pipeline = producer.pipeline(transaction=False)
+        for first in range(0, len(chosen), _BATCH):
+            pipeline.xdel(self.plan.name, *chosen[first : first + _BATCH])
+        self.deleted = sum(pipeline.execute())
         if self.plan.kept_share < 1:
             kept = round(len(self.ids) * self.plan.kept_share)
             self.trimmed = int(producer.xtrim(self.plan.name, maxlen=kept, approximate=False))
@@ -299,6 +311,7 @@ class _Worker:
 
     Attributes:
         reads_left: the number of reads before it dies.  None means that it does not die.
+        was_swept: True if some of its entries were redelivered at the sweep's time.
     """
 
     client: redis.Redis
@@ -313,7 +326,7 @@ class _Worker:
         return self.reads_left == 0
 
     def read(self, count: int) -> list[bytes]:
-        """Return the ids of its next entries.  Empty if there are no more."""
+        """Read the next entries, and return their ids, or no ids if there are no more entries."""
         if self.reads_left is not None:
             self.reads_left -= 1
         client: Any = self.client  # redis-py's hints do not allow names that are bytes

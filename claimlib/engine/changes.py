@@ -1,7 +1,7 @@
 """State the rows that a run changes, removes and adds in a table.
 
-An engine executes the statement by writing files again, or by a MERGE.  Both result in the same
-rows.  A repeat changes nothing, because a row that a run has written has the number of the run.
+An engine makes the changes by writing files again, or by a MERGE.  Both result in the same rows.  A
+repeat changes nothing, because a row that a run has written has the run's number in `run_seq`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ class Changes:
     Attributes:
         table: the name of the table in the store.
         run_seq: the number of the run.  Rows of this and of later runs are not changed.
-        rows: the rows that are changed or removed, with the columns of `key`.  None if there are
-            none.
+        rows: one row for each row that is changed or removed, with the columns of `key` and those
+            that the SQL texts use.  None if no row is changed or removed.
         key: the columns that identify a row.
-        is_due: the SQL condition that the row is as the decision found it.
+        is_due: the SQL condition that a row of the table is still as the decision found it.
         values: by column, its new value as SQL.
-        is_removed: the SQL condition on `s` that the row is removed.
-        may_repeat: True if `rows` may have several rows of one key.  At most one of them `is_due`.
-        number_of_rows: the number of rows in `rows`, if the way of writing depends on it.
-        new: rows that are added unless the table has their key.  Columns that they lack are None.
-            None if no row is added.
+        is_removed: the SQL condition on `s` for rows that are removed.  The others are changed.
+        may_repeat: True if `rows` may have several rows with one key.  `is_due` is true for at most
+            one of them.
+        number_of_rows: the number of rows in `rows`, or 0 if unknown.  Spark then writes buckets
+            again only in small tables.
+        new: the rows to add.  A row is not added if the table already has its key.  Columns of the
+            table that `new` lacks become null.  The attribute is None if no row is added.
         near: a SQL condition on `t`, with literals only, that all changed rows meet.
-        new_near: the bounds of the new rows.  None means anywhere.
-        since_pin: True if a new row may have existed when the run was decided.  Its owner may have
-            removed it since.  So a row that the table had at the pinned version is not new either.
+        new_near: the bounds of the new rows.  None means no bounds.
+        since_pin: True if a new row may have existed when the run was decided, and another writer
+            may have removed it since.  So a row is not added either if the table had its key at the
+            pinned version.
         buckets: the buckets in which rows are changed.  None means any bucket, or that the table
             has no buckets.
     """
@@ -56,114 +59,118 @@ class Changes:
     buckets: Sequence[int] | None = None
 
     @property
-    def _same(self) -> str:
-        """Return the condition that two rows have one key, and the table's is of an earlier run."""
+    def _match(self) -> str:
+        """Return the condition that `t` and `s` have one key, and that an earlier run wrote `t`."""
         return " AND ".join(
             (f"t.run_seq < {self.run_seq:d}L", *(f"t.{name} = s.{name}" for name in self.key))
         )
 
-    def due(self, there: Relation) -> Changes:
+    def due(self, stored: Relation) -> Changes:
         """Return the changes that are not made yet, once each, without new rows.
 
         Args:
-            there: the rows of the table.
+            stored: the rows of the table.
         """
         if self.rows is None:
             return replace(self, new=None)
         rows = self.rows.sql(
-            f"SELECT DISTINCT s.* FROM {{this}} AS s LEFT SEMI JOIN {{there}} AS t"
-            f" ON {self._same} AND ({self.is_due})",
-            there=there,
+            f"SELECT DISTINCT s.* FROM {{this}} AS s LEFT SEMI JOIN {{stored}} AS t"
+            f" ON {self._match} AND ({self.is_due})",
+            stored=stored,
         )
         return replace(self, rows=rows.fetched(), new=None)
 
     def not_in(self, pinned: Relation) -> Changes:
-        """Return the changes without the new rows whose key the table had.
+        """Return the changes without the new rows whose key the table had at the pinned version.
 
         Args:
             pinned: the rows that the table had when the run was decided.
         """
         if self.new is None:
             return self
-        return replace(self, new=lacking(self.table, self.new, self._near_new(pinned)))
+        return replace(self, new=lacking(self.table, self.new, self._within_new_bounds(pinned)))
 
-    def added(self, there: Relation) -> Relation | None:
-        """Return the new rows whose key the table does not have, or None if nothing is added."""
+    def added(self, stored: Relation) -> Relation | None:
+        """Return the new rows whose key the table does not have, or None if `new` is None.
+
+        Args:
+            stored: the rows of the table.
+        """
         if self.new is None:
             return None
-        lacked = lacking(self.table, self.new, self._near_new(there))
-        names = [name for name in lacked.columns if name != "run_seq"]
-        return lacked.select(*names, f"{self.run_seq:d}L AS run_seq")
+        rows = lacking(self.table, self.new, self._within_new_bounds(stored))
+        names = [name for name in rows.columns if name != "run_seq"]
+        return rows.select(*names, f"{self.run_seq:d}L AS run_seq")
 
-    def _near_new(self, there: Relation) -> Relation:
-        return there if self.new_near is None else there.within(self.new_near)
+    def _within_new_bounds(self, stored: Relation) -> Relation:
+        return stored if self.new_near is None else stored.within(self.new_near)
 
-    def after(self, there: Relation) -> Relation:
+    def after(self, stored: Relation) -> Relation:
         """Return the rows of the changed buckets after the change, and all new rows.
 
         Args:
-            there: the rows of the table.
+            stored: the rows of the table.
         """
         partition = TABLES[self.table].partitioned_by
-        after = self._after(there)
+        after = self._after(stored)
         return after if partition is None else after.made_by(partition)
 
-    def _after(self, there: Relation) -> Relation:
-        part = there if self.buckets is None else there.within(IdBounds.of_buckets(self.buckets))
-        kept = part if self.rows is None else self._changed(part, self.rows)
-        added = self.added(there)
+    def _after(self, stored: Relation) -> Relation:
+        part = stored if self.buckets is None else stored.within(IdBounds.of_buckets(self.buckets))
+        existing = part if self.rows is None else self._changed(part, self.rows)
+        added = self.added(stored)
         if added is None:
-            return kept
+            return existing
         types = TABLES[self.table].types
-        return union_by_name([kept, added], {name: types[name] for name in there.columns})
+        return union_by_name([existing, added], {name: types[name] for name in stored.columns})
 
-    def _changed(self, there: Relation, rows: Relation) -> Relation:
-        """Return the rows of the table without the removed ones, with the changed ones changed.
+    def _changed(self, stored: Relation, rows: Relation) -> Relation:
+        """Return rows of the table after the change, without new rows.
 
         The join is by sort and merge, because Spark estimates millions of ids as a few megabytes,
         and would broadcast them.
         """
-        new = {**self.values, "run_seq": f"{self.run_seq:d}L"}
-        is_ours = f"s.{self.key[0]} IS NOT NULL AND ({self.is_due})"
+        new_values = {**self.values, "run_seq": f"{self.run_seq:d}L"}
+        is_matched = f"s.{self.key[0]} IS NOT NULL AND ({self.is_due})"
         columns = (
-            f"CASE WHEN {is_ours} THEN {new[name]} ELSE t.{name} END AS {name}"
-            if name in new
+            f"CASE WHEN {is_matched} THEN {new_values[name]} ELSE t.{name} END AS {name}"
+            if name in new_values
             else f"t.{name} AS {name}"
-            for name in there.columns
+            for name in stored.columns
         )
-        same = f"{self._same} AND ({self.is_due})" if self.may_repeat else self._same
-        return there.sql(
+        condition = f"{self._match} AND ({self.is_due})" if self.may_repeat else self._match
+        return stored.sql(
             f"SELECT /*+ MERGE(s) */ {', '.join(columns)} FROM {{this}} AS t"
-            f" LEFT JOIN {{rows}} AS s ON {same}"
-            f" WHERE NOT coalesce({is_ours} AND {self.is_removed}, false)",
+            f" LEFT JOIN {{rows}} AS s ON {condition}"
+            f" WHERE NOT coalesce({is_matched} AND {self.is_removed}, false)",
             rows=rows,
         )
 
     def merge_statement(self) -> str:
         """Return a MERGE with the changes of existing rows.
 
-        `{table}` and `{rows}` stand for the table and the rows.  Literal bounds let Delta skip the
-        files in which no row can match.  The run's number also identifies the commit in the table's
-        history.
+        `{table}` and `{rows}` stand for the table and the rows.  The literals of `near` let Delta
+        skip the files in which no row can match.  The run's number in the statement also identifies
+        the commit in the table's history.
         """
         due = f" AND ({self.is_due})" if self.may_repeat else ""
         values = {**self.values, "run_seq": f"{self.run_seq:d}"}
         update = ", ".join(f"{name} = {value}" for name, value in values.items())
         removal = f" WHEN MATCHED AND ({self.is_due}) AND {self.is_removed} THEN DELETE"
         return (
-            f"MERGE INTO {{table}} t USING {{rows}} s ON {self.near} AND {self._same}{due}"
+            f"MERGE INTO {{table}} t USING {{rows}} s ON {self.near} AND {self._match}{due}"
             f"{removal if self.is_removed != 'false' else ''}"
             f" WHEN MATCHED AND ({self.is_due}) THEN UPDATE SET {update}"
         )
 
 
-def lacking(table: str, rows: Relation, there: Relation) -> Relation:
+def lacking(table: str, rows: Relation, stored: Relation) -> Relation:
     """Return the rows whose key a table does not have.
 
     Args:
-        there: the rows of the table, or of a part of it that has all its rows with these keys.
+        stored: the rows of the table, or a part of them with all rows that have these keys.
     """
-    return rows.lacking(there, same_key(table))
+    return rows.lacking(stored, same_key(table))
 
 
 def same_key(table: str, other: str = "s") -> str:

@@ -21,12 +21,12 @@ from claimlib.engine.functions import SEED
 
 
 def to_duckdb(text: str) -> str:
-    """Return a statement of Spark's SQL in DuckDB's.
+    """Translate a statement from Spark's SQL to DuckDB's.
 
-    A translation takes some milliseconds.  Statements that differ only in their BIGINT literals,
-    such as those of two runs, share one translation.
+    A translation is slow.  Statements that differ only in their BIGINT literals, such as those of
+    two runs, share one translation.
     """
-    if _MARK in text:
+    if _MARK in text:  # a number of the text could be taken for a placeholder
         return _translated(text)
     numbers: list[str] = []
 
@@ -42,14 +42,14 @@ def to_duckdb(text: str) -> str:
 
 def with_equal_numbers(text: str) -> str:
     """Return a statement whose BIGINT literals are all 1.  Its columns have the same types."""
-    return _LITERAL.sub(lambda of: of[0] if of["number"] is None else "1L", text)
+    return _LITERAL.sub(lambda literal: literal[0] if literal["number"] is None else "1L", text)
 
 
 _MARK = "7171717171"
-"""The first digits of a number that stands for another one."""
+"""The first digits of a placeholder: a number that replaces a BIGINT literal in a translation."""
 _MARKED = re.compile(rf"{_MARK}(\d{{7}})")
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|(?<![\w.])(?P<number>\d+)L\b", re.DOTALL)
-"""A text, a quoted name, or a BIGINT literal."""
+"""A text, a quoted name, or a BIGINT literal.  Only a BIGINT literal has the group `number`."""
 
 
 @lru_cache(maxsize=4096)
@@ -60,9 +60,9 @@ def _translated(text: str) -> str:
     _hashed(tree)
     _as_bigint(tree)
     _as_cases(tree)
-    for node in reversed(list(tree.find_all(*_MEANINGS))):
-        if type(node) in _MEANINGS:  # TRY_CAST is a cast, too
-            node.replace(_MEANINGS[type(node)](node))
+    for node in reversed(list(tree.find_all(*_EQUIVALENTS))):
+        if type(node) in _EQUIVALENTS:  # `find_all` also finds subclasses, such as TryCast of Cast
+            node.replace(_EQUIVALENTS[type(node)](node))
     # Hints are for Spark.  DuckDB itself decides how it joins.
     for hint in tree.find_all(exp.Hint):
         hint.pop()
@@ -71,7 +71,7 @@ def _translated(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def to_spark_type(type_: str) -> str:
-    """Return the name of one of DuckDB's types as Spark writes it."""
+    """Return the name that Spark writes for a type of DuckDB."""
     tree = exp.DataType.build(type_.replace('"NULL"', "NULL"), dialect=DuckDB)
     text = tree.sql(dialect=Spark).lower().replace("null", "void")
     return text.replace("`", "").replace(", ", ",").replace(": ", ":")
@@ -85,14 +85,17 @@ def _strictly_cast(tree: exp.Expr) -> None:
 
 
 def _as_cases(tree: exp.Expr) -> None:
-    """Replace COALESCE of a column and a function of it by a CASE.
+    """Replace COALESCE of a column and function calls by a CASE.
 
-    DuckDB computes a common part of two expressions once, for all rows.  It does so within COALESCE
-    even for rows that do not need it, but not within CASE.  So a name that has a key is not hashed.
+    If two expressions have a common part, DuckDB computes it once, for all rows.  Within COALESCE
+    it does so even for rows that do not need the part, but not within CASE.  So with CASE, a name
+    is not hashed if the row already has its key.
     """
     for node in reversed(list(tree.find_all(exp.Coalesce))):
         rest = node.expressions
-        if not isinstance(node.this, exp.Column) or not any(of.find(exp.Anonymous) for of in rest):
+        if not isinstance(node.this, exp.Column) or not any(
+            operand.find(exp.Anonymous) for operand in rest
+        ):
             continue
         other = rest[0] if len(rest) == 1 else exp.Coalesce(this=rest[0], expressions=rest[1:])
         is_null = exp.Is(this=node.this.copy(), expression=exp.Null())
@@ -104,7 +107,10 @@ def _called(name: str, *arguments: exp.Expr) -> exp.Expr:
 
 
 def _counted_if(node: exp.Expr) -> exp.Expr:
-    """Return count_if, which is null in DuckDB, and 0 in Spark, if all conditions are null."""
+    """Return count_if as COUNT of a CASE.
+
+    If all conditions are null, Spark's count_if is 0, but DuckDB's is null.
+    """
     met = exp.If(this=node.this, true=exp.Literal.number(1))
     return exp.Count(this=exp.Case(ifs=[met]))
 
@@ -112,7 +118,8 @@ def _counted_if(node: exp.Expr) -> exp.Expr:
 def _json(node: exp.Expr) -> exp.Expr:
     """Return a value in JSON, with fractions as Java writes them.
 
-    Nulls are left out, as in Spark, unless the statement has options.
+    Nulls are left out, as in Spark, unless the call has options (`ignoreNullFields` is the only
+    one in use).
     """
     value = _called("TO_JSON", node.this)
     if not node.args.get("options"):
@@ -128,7 +135,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
     return _called("ENCODE", node.this) if node.is_type("binary") else node
 
 
-_MEANINGS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+_EQUIVALENTS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     # Spark's max_by returns a null like any other value.  DuckDB's arg_max skips it.
     exp.ArgMax: lambda node: _called("ARG_MAX_NULL", node.this, node.expression),
     exp.ArgMin: lambda node: _called("ARG_MIN_NULL", node.this, node.expression),
@@ -136,19 +143,21 @@ _MEANINGS: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.CountIf: _counted_if,
     exp.Format: lambda node: _called("PRINTF", node.this, *node.expressions),
     exp.JSONFormat: _json,
-    # Rounds down, also before 1970.  DuckDB's epoch_ms rounds towards 1970.
+    # CLAIMLIB_MILLIS rounds down, even before 1970.  DuckDB's epoch_ms rounds towards 1970.
     exp.UnixMillis: lambda node: _called("CLAIMLIB_MILLIS", node.this),
 }
-"""By class, the expression that has in DuckDB the meaning of one of Spark's.
+"""By class of an expression, the function that builds DuckDB's expression of the same meaning.
 
-No class inherits from one of sqlglot, because its compiled classes do not allow that.
+This is not a subclass of sqlglot's dialect, because sqlglot's classes are compiled and cannot have
+subclasses.
 """
 
 
 def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
     """Replace the match of a name with a glob's pattern by a call of a Python function.
 
-    Python matches the bytes, because DuckDB has no ISO 8859-1.
+    In Spark, the match is RLIKE on the decoded bytes of the name.  Python matches the bytes,
+    because DuckDB has no ISO 8859-1.
     """
     if not isinstance(node, exp.RegexpLike) or not isinstance(node.this, exp.Decode):
         return node
@@ -160,19 +169,22 @@ def _matched_as_bytes(node: exp.Expression) -> exp.Expression:
 
 
 def _spelled(node: exp.Expression) -> exp.Expression:
-    """Replace the SQL that spells a name's bytes by a call of `names.spell`."""
+    """Replace the SQL that spells a name's bytes by a call of `names.spell`.
+
+    This SQL is a CASE.  Its ELSE joins the results of regexp_extract_all on the decoded bytes.
+    """
     joined = node.args.get("default") if isinstance(node, exp.Case) else None
-    runs = joined.find(exp.RegexpExtractAll) if isinstance(joined, exp.ArrayToString) else None
-    if runs is None or not isinstance(runs.this, exp.Decode):
+    parts = joined.find(exp.RegexpExtractAll) if isinstance(joined, exp.ArrayToString) else None
+    if parts is None or not isinstance(parts.this, exp.Decode):
         return node
-    return cast("exp.Expression", exp.func("claimlib_spelled", runs.this.this.copy()))
+    return cast("exp.Expression", exp.func("claimlib_spelled", parts.this.this.copy()))
 
 
 def _hashed(tree: exp.Expression) -> None:
-    """Replace each hash by calls of the function for the type of each argument.
+    """Replace each xxhash64 by nested calls of Python functions, one call per argument.
 
-    An argument that is cast to BIGINT is a number.  The column `fields` is a payload.  Any other
-    argument is a text.
+    The type of the argument determines the function.  An argument that is cast to BIGINT is a
+    number.  The column `fields` is a payload.  Any other argument is a text.
     """
     # A hash within another hash comes later in the list.
     for node in reversed(list(tree.find_all(exp.Anonymous))):
@@ -180,7 +192,7 @@ def _hashed(tree: exp.Expression) -> None:
             hashed: exp.Expression = exp.cast(exp.Literal.number(SEED), "BIGINT")
             for number, argument in enumerate(node.expressions):
                 name = _hash_of(argument)
-                # If the only argument is a text, each distinct text is hashed once.
+                # If the first argument is a text, its function needs no seed.
                 inputs = [hashed] if number or name != _HASH else []
                 function = name if inputs else f"{_HASH}_text"
                 hashed = cast("exp.Expression", exp.func(function, *inputs, argument.copy()))
@@ -198,7 +210,7 @@ def _hash_of(argument: exp.Expression) -> str:
 
 
 def _as_bigint(tree: exp.Expression) -> None:
-    """Cast sums to BIGINT, which they are in Spark, while they are HUGEINT in DuckDB.
+    """Cast sums to BIGINT, their type in Spark, because they are HUGEINT in DuckDB.
 
     Sums of decimals are decimals in both.
     """

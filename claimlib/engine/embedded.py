@@ -54,19 +54,19 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 BATCH_ROWS = 100_000
-# A row group has 122,880 rows.  A page, or another change of few rows, reads and marks the files
-# that have these rows.  A page of ten million rows took 3.3 s with files of this size, and 4.4 s
-# with one file per bucket.
+# A row group has 122,880 rows.  A page, or another change of few rows, reads and marks all files
+# that have one of these rows.  So several small files per bucket are faster than one large file.
 ROW_GROUPS_PER_FILE = 2
-_NUMBERS = count()
-"""Numbers for the names of kept tables, which are different within a process."""
+_TABLE_NUMBERS = count()
+"""Numbers that make the names of kept tables unique within a process."""
 _TYPES: dict[tuple[object, ...], Mapping[str, str]] = {}
 """The types of the columns of statements, by the keys of `EmbeddedEngine.types_of`."""
 _TYPES_MAX = 4096
 _VERSIONS_MAX = 256
-"""The number of versions of tables whose files are remembered."""
-_LACKS_A_FILE = "No files found that match the pattern"
-_IS_NO_PARQUET = ("No magic bytes found at end of file", "too small to be a Parquet file")
+"""The most versions of tables whose files are remembered."""
+# Texts of DuckDB's errors.
+_MISSING_FILE = "No files found that match the pattern"
+_DAMAGED_FILE = ("No magic bytes found at end of file", "too small to be a Parquet file")
 
 
 class EmbeddedEngine:
@@ -90,7 +90,7 @@ class EmbeddedEngine:
         """Return all rows."""
         if isinstance(node, Rows):
             return node.arrow
-        # `sql` would parse and bind the statement twice, and a fetch returns few rows.
+        # `execute` copies the rows, which are few.  `sql` would parse and bind the statement twice.
         with self._prepared(node) as (connection, select):
             return connection.execute(select).to_arrow_table()
 
@@ -101,7 +101,7 @@ class EmbeddedEngine:
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
         """Yield all rows in the order of the statement."""
-        del expected_rows  # what is sorted may spill to disk
+        del expected_rows  # DuckDB sorts any number of rows, on disk if necessary
         if isinstance(node, Rows):
             yield from records_of(node.arrow)
             return
@@ -112,8 +112,8 @@ class EmbeddedEngine:
     def types_of(self, node: Node) -> Mapping[str, str]:
         """Return the types of the columns by name.
 
-        They are computed once per statement and process.  The rows, and the numbers in the
-        statement, do not matter.
+        They are computed once per statement and process.  Statements that differ only in their rows
+        and in their numbers share one result.
         """
         empty = with_leaves(node, self._without_rows_of)
         statement = flatten(empty, lambda text: to_duckdb(with_equal_numbers(text)))
@@ -126,7 +126,7 @@ class EmbeddedEngine:
         known = _TYPES.get(key)
         if known is None:
             with self._executed(Query("SELECT * FROM {this} LIMIT 0", {"this": empty})) as result:
-                types = (to_spark_type(str(of)) for of in result.types)
+                types = (to_spark_type(str(type_)) for type_ in result.types)
                 known = dict(zip(result.columns, types, strict=True))
             if len(_TYPES) >= _TYPES_MAX:
                 _TYPES.clear()
@@ -141,13 +141,14 @@ class EmbeddedEngine:
         return node if rows is None else Rows(rows)
 
     def keep(self, node: Node) -> Node:
-        """Return a node of the same rows, which are in memory if they are few.
+        """Compute the rows now, and return a node that has them in memory if they are few.
 
-        Many rows are in a table of the database, which is dropped together with the node.
+        Many rows are stored in a table of the database.  The table is dropped together with the
+        node.
         """
         if isinstance(node, (Rows, External)):
             return node
-        table = f"kept_{next(_NUMBERS)}"
+        table = f"kept_{next(_TABLE_NUMBERS)}"
         with self._prepared(node) as (connection, select):
             connection.execute(f"CREATE TABLE {table} AS {select}")
         kept = External(table)
@@ -204,26 +205,27 @@ class EmbeddedEngine:
             order = [term for term in node.order_by if term != partition]
         values = self._large_partitions(unordered, partition)
         for value in values:
-            made = in_partition(unordered, partition, value)
+            node_of_value = in_partition(unordered, partition, value)
             text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this WHERE {partition} = "
-            rows = Query(text + _quoted_text(value), {"this": made}, tuple(order))
+            rows = Query(text + _quoted_text(value), {"this": node_of_value}, tuple(order))
             self._copy(rows, folder / f"{partition}={value}", name)
-        if values:
-            made = in_partition(unordered, partition, None)
+        if values:  # rows with other values remain, such as new rows
+            remaining = in_partition(unordered, partition, None)
             listed = ", ".join(map(_quoted_text, values))
             is_other = f"{partition} IS NULL OR {partition} NOT IN ({listed})"
-            unordered = Query(f"SELECT * FROM {{this}} AS this WHERE {is_other}", {"this": made})
+            text = f"SELECT * FROM {{this}} AS this WHERE {is_other}"
+            unordered = Query(text, {"this": remaining})
         sorted_by = (partition, *order) if order else ()
         rows = Query("SELECT * FROM {this} AS this", {"this": unordered}, sorted_by)
         self._copy(rows, folder, f"{name}-other", f"PARTITION_BY ({_identifier(partition)})")
 
     def _copy(
-        self, node: Node, folder: Path, name: str, how: str = "WRITE_EMPTY_FILE false"
+        self, node: Node, folder: Path, name: str, option: str = "WRITE_EMPTY_FILE false"
     ) -> None:
         options = (
             "FORMAT parquet, COMPRESSION snappy, RETURN_FILES true, OVERWRITE_OR_IGNORE true",
             f"FILENAME_PATTERN '{name}-{{i}}', ROW_GROUPS_PER_FILE {ROW_GROUPS_PER_FILE}",
-            how,
+            option,
         )
         folder.mkdir(exist_ok=True)
         target = _quoted_text(as_utf_8(folder))
@@ -231,9 +233,9 @@ class EmbeddedEngine:
             connection.execute(f"COPY ({select}) TO {target} ({', '.join(options)})")
 
     def _large_partitions(self, node: Node, partition: str) -> list[str]:
-        """Return the values of a partition column if its tables are large, or else no values.
+        """Return the values of a partition column, or no values if the tables of a node are small.
 
-        Its tables are those whose rows are computed one partition at a time (`made_by`).
+        Only tables whose rows can be computed one partition at a time (`made_by`) count.
         """
         scans = [
             self._files_of(leaf)
@@ -253,13 +255,16 @@ class EmbeddedEngine:
 
     @contextmanager
     def _executed(self, node: Node) -> Iterator[DuckDBPyRelation]:
-        """Yield the result of a graph, as one statement on a separate connection."""
+        """Execute a graph as one statement on a separate connection, and yield the result."""
         with self._prepared(node) as (connection, select):
             yield connection.sql(select)
 
     @contextmanager
     def _prepared(self, node: Node) -> Iterator[tuple[DuckDBPyConnection, str]]:
-        """Yield a connection, and the statement of a graph that the caller runs on it."""
+        """Yield a connection, and the statement of a graph.  The caller runs it on the connection.
+
+        If DuckDB cannot read a file, raise the error that names its table.
+        """
         import duckdb
 
         connection = self._connection()
@@ -268,7 +273,7 @@ class EmbeddedEngine:
             yield connection, self._sql(statement, connection)
         except duckdb.InvalidInputException as error:
             if "not valid UTF8" not in str(error):
-                if any(text in str(error) for text in _IS_NO_PARQUET):
+                if any(text in str(error) for text in _DAMAGED_FILE):
                     self._refuse_damaged(statement, error, "damaged")
                 raise
             for files in _inputs_of(statement):
@@ -283,7 +288,7 @@ class EmbeddedEngine:
                 "a table has a text that is not UTF-8: claimlib check STORE --engine spark names it"
             ) from error
         except duckdb.IOException as error:
-            if _LACKS_A_FILE in str(error):
+            if _MISSING_FILE in str(error):
                 self._refuse_expired(statement, error)
                 _refuse_vanished(statement, error)
                 self._refuse_damaged(statement, error, "missing")
@@ -292,7 +297,7 @@ class EmbeddedEngine:
             connection.close()
 
     def _refuse_expired(self, statement: Statement, cause: Exception) -> None:
-        """Raise VersionExpiredError if a version that is not the newest one is read."""
+        """Raise VersionExpiredError if a statement reads a version that is not the newest."""
         for leaf in statement.leaves.values():
             if isinstance(leaf, TableScan) and leaf.version is not None:
                 newest = self._files_of(replace(leaf, version=None)).version
@@ -335,6 +340,7 @@ class EmbeddedEngine:
         if isinstance(leaf, Rows):
             connection.register(f"rows_of_{name}", leaf.arrow)
         elif isinstance(leaf, Mapped):
+            # DuckDB finds the local variable `rows` by its name in the statement.
             rows = self._mapped(leaf)
             connection.execute(f"CREATE TEMP TABLE rows_of_{name} AS SELECT * FROM rows")
             del rows
@@ -343,21 +349,21 @@ class EmbeddedEngine:
     def _mapped(self, node: Mapped) -> pa.RecordBatchReader:
         """Run a function over all rows as one range, which may have any number of keys."""
         ordered = Query("SELECT * FROM {this} AS this", {"this": node.input}, order_by=node.order)
-        schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in node.columns.items()])
+        schema = pa.schema([(name, _ARROW_TYPES[type_]) for name, type_ in node.columns.items()])
 
-        def made() -> Iterator[pa.RecordBatch]:
+        def results() -> Iterator[pa.RecordBatch]:
             with self._executed(ordered) as result:
                 batches = (batch.to_pandas() for batch in result.to_arrow_reader(BATCH_ROWS))
                 for frame in node.function(batches):
                     yield pa.RecordBatch.from_pandas(frame, schema, preserve_index=False)
 
-        return pa.RecordBatchReader.from_batches(schema, made())
+        return pa.RecordBatchReader.from_batches(schema, results())
 
     def _scan(self, scan: TableScan, name: str, connection: DuckDBPyConnection) -> str:
         files = self._files_of(scan)
         if files.deleted is not None:
             connection.register(f"deleted_of_{name}", files.deleted)
-        # Files that are older than a column lack it.  The part without rows has all columns.
+        # A file that is older than a column lacks it.  The part without rows adds all columns.
         parts = [_part(files, value, paths, name) for value, paths in files.paths.items()]
         columns = ", ".join(map(_identifier, scan.columns))
         rows = " UNION ALL BY NAME ".join((_without_rows(files), *parts))
@@ -385,7 +391,8 @@ class EmbeddedEngine:
         if isinstance(leaf, External) and isinstance(leaf.handle, InputFiles):
             return External(f"({_without_rows(leaf.handle)})")
         if isinstance(leaf, Mapped):
-            schema = pa.schema([(name, _ARROW_TYPES[of]) for name, of in leaf.columns.items()])
+            fields = [(name, _ARROW_TYPES[type_]) for name, type_ in leaf.columns.items()]
+            schema = pa.schema(fields)
             return Rows(schema.empty_table())
         return Rows(leaf.arrow.schema.empty_table()) if isinstance(leaf, Rows) else leaf
 
@@ -417,15 +424,18 @@ def _part(files: TableFiles, value: str | None, paths: Sequence[str], name: str)
     if files.partition is None:
         return f"SELECT * FROM {rows}"
     constant = "NULL" if value is None else _quoted_text(value)
-    of = files.columns[files.partition]
-    # Some writers repeat the column in the files.
+    # Some writers repeat the partition column in the files, so it is not read from them.
     others = f"COLUMNS(lambda c: c <> {_quoted_text(files.partition)})"
-    own = f"CAST({constant} AS {of}) AS {_identifier(files.partition)}"
+    own = _cast(constant, files.partition, files.columns[files.partition])
     return f"SELECT {others}, {own} FROM {rows}"
 
 
 def _input_rows(files: InputFiles, name: str, connection: DuckDBPyConnection) -> str:
-    """Return a SELECT of the rows of a given table."""
+    """Return a SELECT of the rows of a given table.
+
+    In it, `f` has the rows of the files, `v` the partition values of the files, and `d` the deleted
+    rows.
+    """
     rows = _without_rows(files)
     if files.paths:
         listed = ", ".join(_quoted_text(_without_globs(path)) for path in files.paths)
@@ -434,25 +444,25 @@ def _input_rows(files: InputFiles, name: str, connection: DuckDBPyConnection) ->
             options += ", file_row_number = true"
         rows += f" UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
     rows = f"({rows}) AS f"
-    own = {*files.columns}
+    in_files = {*files.columns}
     if files.partitions is not None:
         connection.register(f"partitions_of_{name}", files.partitions)
         rows += f" JOIN partitions_of_{name} AS v ON f.{FILE} = v.{FILE}"
-        own -= {*files.partitions.column_names}
+        in_files -= {*files.partitions.column_names}
     if files.deleted is not None:
         connection.register(f"deleted_of_{name}", files.deleted)
         rows += (
             f" ANTI JOIN deleted_of_{name} AS d ON f.{FILE} = d.path AND f.file_row_number = d.row"
         )
     columns = (
-        _cast(f"{'f' if column in own else 'v'}.{_identifier(column)}", column, of)
-        for column, of in files.columns.items()
+        _cast(f"{'f' if column in in_files else 'v'}.{_identifier(column)}", column, type_)
+        for column, type_ in files.columns.items()
     )
     return f"SELECT {', '.join(columns)} FROM {rows}"
 
 
-def _cast(value: str, column: str, of: str) -> str:
-    return f"CAST({value} AS {of}) AS {_identifier(column)}"
+def _cast(value: str, column: str, type_: str) -> str:
+    return f"CAST({value} AS {type_}) AS {_identifier(column)}"
 
 
 def _inputs_of(statement: Statement) -> Iterator[InputFiles]:
@@ -473,12 +483,12 @@ def _refuse_vanished(statement: Statement, cause: Exception) -> None:
 
 
 def _without_rows(files: TableFiles | InputFiles) -> str:
-    columns = (_cast("NULL", name, of) for name, of in files.columns.items())
+    columns = (_cast("NULL", name, type_) for name, type_ in files.columns.items())
     return f"SELECT {', '.join(columns)} WHERE false"
 
 
 def _without_globs(path: str) -> str:
-    """Return a path in which DuckDB takes no character as part of a glob."""
+    """Return a path with its glob characters escaped for DuckDB."""
     return re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", path)
 
 
@@ -502,7 +512,7 @@ def _new_database() -> DuckDBPyConnection:
     """Return a database in memory that has Spark's functions."""
     import duckdb
 
-    # `fetch` copies few rows.  This costs less than to parse and bind their statement twice.
+    # The warning is about `execute` in `fetch`, which is intended there.
     filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
     connection = duckdb.connect(
         config={

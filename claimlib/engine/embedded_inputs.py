@@ -65,7 +65,7 @@ class _NeedsSparkError(Exception):
 def why_spark(place: str) -> str | None:
     """Return the reason why only Spark can read a table.
 
-    Returns None if the embedded engine can read it, or if there is no readable table.
+    Return None if the embedded engine can read it, or if there is no readable table.
     """
     try:
         _open(place)
@@ -119,7 +119,7 @@ def _open(place: str) -> InputFiles:
 def _delta(place: str, folder: Path) -> InputFiles:
     from deltalake import DeltaTable
 
-    folder = folder.resolve()  # delta-rs names the files of deleted rows without links
+    folder = folder.resolve()  # delta-rs resolves links in the paths of files with deleted rows
     if "%" in str(folder):
         raise _NeedsSparkError("delta-rs takes a % in its path for an encoded character")
     try:
@@ -148,48 +148,54 @@ def _delta(place: str, folder: Path) -> InputFiles:
 def _parquet(place: str, path: Path) -> InputFiles:
     files = [path] if path.is_file() else data_files(path)
     refuse_mixed_folders(place, [PurePosixPath(file) for file in files])
-    divisions = [] if path.is_file() else _divisions(path, files)
-    if not any(divisions):
+    values_by_file = [] if path.is_file() else _partition_values_by_file(path, files)
+    if not any(values_by_file):
+        # Spark does not read the folders in a folder that is not partitioned.
         files = [file for file in files if path in {file, file.parent}]
     if not files:
         raise unreadable(place, NO_TABLE)
     columns = _columns_of(place, files)
     paths = list(map(as_utf_8, files))
-    if not any(divisions):
+    if not any(values_by_file):
         return InputFiles(place, columns, paths, None, None)
-    names = [name for name, _ in divisions[0]]
+    names = [name for name, _ in values_by_file[0]]
     if len({*map(str.lower, names)}) < len(names):
         raise _NeedsSparkError("two levels of its folders name the same column")
-    values = {
-        name: _column(name, [written[number][1] for written in divisions])
-        for number, name in enumerate(names)
+    partition_columns = {
+        name: _partition_column(name, [values[level][1] for values in values_by_file])
+        for level, name in enumerate(names)
     }
+    # A partition column that is also in the files keeps its position and its name there.
     in_files = {name.lower(): name for name in columns}
-    # A column that is also in the files keeps its position.
-    replaced = {in_files.get(name.lower(), name): of for name, (of, _) in values.items()}
-    arrays = {in_files.get(name.lower(), name): array for name, (_, array) in values.items()}
+    types = {
+        in_files.get(name.lower(), name): type_ for name, (type_, _) in partition_columns.items()
+    }
+    arrays = {
+        in_files.get(name.lower(), name): array for name, (_, array) in partition_columns.items()
+    }
     partitions = pa.table({FILE: pa.array(paths, pa.string()), **arrays})
-    return InputFiles(place, {**columns, **replaced}, paths, partitions, None)
+    return InputFiles(place, {**columns, **types}, paths, partitions, None)
 
 
-def _divisions(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]]]:
+def _partition_values_by_file(folder: Path, files: Iterable[Path]) -> list[list[tuple[str, str]]]:
     return [partition_values(PurePosixPath(file.parent.relative_to(folder)))[1] for file in files]
 
 
-_NULL = '"NULL"'
+_NULL_TYPE = '"NULL"'
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-_WHOLE = re.compile("[+-]?[0-9]{1,18}")
+_INTEGER = re.compile("[+-]?[0-9]{1,18}")
 _DATE, _TIME = "%Y-%m-%d", "%Y-%m-%d %H:%M:%S"
 
 
-def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
+def _partition_column(name: str, texts_by_file: Sequence[str]) -> tuple[str, pa.Array]:
     """Return the DuckDB type and the values of a partition column.
 
     Args:
-        written: the value of each file, as its folder writes it.  Spark infers the type from them.
+        texts_by_file: for each file, the value in the name of its folder.  The type is inferred
+            from them, as Spark infers it.
     """
-    values = [None if text == _NO_VALUE else text for text in written]
-    types = {_type_of(name, text) for text in values if text is not None} or {_NULL}
+    values = [None if text == _NO_VALUE else text for text in texts_by_file]
+    types = {_type_of(name, text) for text in values if text is not None} or {_NULL_TYPE}
     if types <= {"INTEGER", "BIGINT"}:
         numbers = [None if text is None else int(text) for text in values]
         return ("BIGINT" if "BIGINT" in types else "INTEGER"), pa.array(numbers, pa.int64())
@@ -202,7 +208,7 @@ def _column(name: str, written: Sequence[str]) -> tuple[str, pa.Array]:
 
 def _type_of(name: str, text: str) -> str:
     """Return the DuckDB type that Spark infers for a value in the name of a folder."""
-    if _WHOLE.fullmatch(text):
+    if _INTEGER.fullmatch(text):
         return "INTEGER" if -(2**31) <= int(text) < 2**31 else "BIGINT"
     if _is_instant(text, _DATE):
         return "DATE"
@@ -225,15 +231,17 @@ def _is_instant(text: str, format_: str) -> bool:
 def _columns_of(place: str, files: Iterable[Path]) -> dict[str, str]:
     """Return the DuckDB types of the columns of Parquet files, by column.
 
+    Columns whose names differ only in case are one column.
+
     Raises:
         InputError: a file cannot be read, or a column has different types in two files.
     """
     columns: dict[str, str] = {}
     names: dict[str, str] = {}
     for file in files:
-        for own, type_ in _columns(place, file):
-            name = names.setdefault(own.lower(), own)
-            columns[name] = _merged(place, columns.get(name, type_), type_)
+        for name_in_file, type_ in _columns(place, file):
+            name = names.setdefault(name_in_file.lower(), name_in_file)
+            columns[name] = _common_type(place, columns.get(name, type_), type_)
     return columns
 
 
@@ -246,18 +254,23 @@ def _columns(place: str, file: Path) -> list[tuple[str, str]]:
         ) from error
     with parquet:
         leaves = (parquet.schema.column(number) for number in range(len(parquet.schema)))
-        old = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        int96_columns = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
         return [
-            (field.name, "TIMESTAMPTZ" if field.name in old else _type(place, field.type))
+            (field.name, "TIMESTAMPTZ" if field.name in int96_columns else _type(place, field.type))
             for field in parquet.schema_arrow
         ]
 
 
-def _merged(place: str, left: str, right: str) -> str:
+def _common_type(place: str, left: str, right: str) -> str:
+    """Return the type of a column that has the types `left` and `right` in two files.
+
+    Decimals with the same scale may have different precisions.  All other types must be equal.
+    """
     if left == right:
         return left
     decimals = [_DECIMAL.fullmatch(type_) for type_ in (left, right)]
-    if all(decimals) and len({of[2] for of in decimals if of}) == 1:
+    if all(decimals) and len({match[2] for match in decimals if match}) == 1:
+        # The precision is between `DECIMAL(` and the comma.
         return max(left, right, key=lambda type_: int(type_[8:].partition(",")[0]))
     if any("(" in type_ or "[" in type_ for type_ in (left, right)) and not any(decimals):
         raise _NeedsSparkError("a nested column has different types in its files")
@@ -296,7 +309,7 @@ def _nested_type(place: str, type_: Any) -> str:
     if kinds.is_map(type_):
         return f"MAP({_type(place, type_.key_type)}, {_type(place, type_.item_type)})"
     if kinds.is_struct(type_):
-        fields = (f"{_quoted(of.name)} {_type(place, of.type)}" for of in type_)
+        fields = (f"{_quoted(field.name)} {_type(place, field.type)}" for field in type_)
         return f"STRUCT({', '.join(fields)})"
     return f"{_type(place, type_.value_type)}[]"
 
@@ -306,7 +319,7 @@ def _quoted(name: str) -> str:
 
 
 _MOST_DIGITS = 38
-_PARAMETERS = re.compile(r"\[.*\]")
+_PARAMETERS = re.compile(r"\[.*\]")  # as in `timestamp[us, tz=UTC]`
 _TYPES = {
     **dict.fromkeys(("string", "large_string", "string_view"), "VARCHAR"),
     **dict.fromkeys(("binary", "large_binary", "binary_view", "fixed_size_binary"), "BLOB"),
@@ -325,4 +338,5 @@ _TYPES = {
     "timestamp": "TIMESTAMP",
     "null": "INTEGER",
 }
-"""DuckDB types by Arrow type.  Unsigned numbers get larger types, because Spark has none."""
+"""DuckDB types by Arrow type.  Unsigned integers get larger types, because Spark has no unsigned
+types."""

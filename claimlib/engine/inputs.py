@@ -34,7 +34,7 @@ class Input:
 
 
 def is_name(place: str) -> bool:
-    """Return True if a place is a catalog name: `catalog.schema.table`, or its last parts."""
+    """Return True if a place is a catalog name: `catalog.schema.table`, `schema.table`, `table`."""
     return _NAME.fullmatch(place) is not None
 
 
@@ -44,7 +44,11 @@ def is_path(place: str) -> bool:
 
 
 def unreadable(place: str, why: str) -> InputError:
-    """Build the error for a place without a readable table."""
+    """Build the error for a place without a readable table.
+
+    Args:
+        why: the reason, for example `NOT_IN_CATALOG` or `NOTHING_THERE`.
+    """
     if why == NOT_IN_CATALOG and not Path(place).exists():
         message = (
             f"{Path(place).absolute()}: no such file, and no table of this name in the catalog"

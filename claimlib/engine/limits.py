@@ -1,4 +1,7 @@
-"""State all thresholds by which engines and stores choose how to work.  Results are the same."""
+"""State all thresholds by which engines and stores choose how to work.
+
+Results do not depend on the thresholds.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ class Limits:
 
     Attributes:
         embedded_rows: the most rows that the embedded engine keeps for several statements.
-        session_rows: the most rows that this process computes in a Spark session.  With a few
-            hundred bytes per row, these are some megabytes.
-        fetched_rows: the most rows of a table elsewhere that are fetched for several statements.
-            Each Spark statement sends them to Spark again.
+        session_rows: the most rows that this process computes and writes itself although it has a
+            Spark session.  With a few hundred bytes per row, these are some megabytes.
+        fetched_rows: the most rows that are fetched from Spark for several statements.  More rows
+            would cost time, because each Spark statement sends them to Spark again.
         stream_rows: the number of rows in one part of an ordered stream.
         merged_rows: the fewest changed rows with which Spark may write whole buckets again.
-        rows_per_change: Spark writes buckets again if at least one of this number of rows changes,
-            because a MERGE takes longer then.
+        rows_per_change: Spark writes buckets again if at least one in this number of their rows
+            changes, because a MERGE is then slower.
         file_rows: the most rows in a file that Spark writes, because a page reads whole files.
-        partition_rows: the average number of rows per partition from which the embedded engine
+        partition_rows: the fewest rows per partition, on average, with which the embedded engine
             writes one partition at a time.
         table_bytes: the largest (compressed) size of a table that is read into memory.
         unpacked_bytes: the most uncompressed bytes of a table that are read into memory, because

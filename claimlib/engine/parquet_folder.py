@@ -26,11 +26,11 @@ def refuse_mixed_folders(place: str, files: Sequence[PurePosixPath]) -> None:
     top = _place_in_storage(place)
     if not all(folder.is_relative_to(top) for folder in folders):  # `place` has a symbolic link
         top = PurePosixPath(commonpath(folders))
-    divisions = [partition_values(folder.relative_to(top)) for folder in folders]
-    divided = {(above, *(name.lower() for name, _ in values)) for above, values in divisions}
-    if len(divided) == 1 and all(values for _, values in divisions):
+    partitions = [partition_values(folder.relative_to(top)) for folder in folders]
+    partitionings = {(root, *(name.lower() for name, _ in values)) for root, values in partitions}
+    if len(partitionings) == 1 and all(values for _, values in partitions):
         return
-    shown = listed([str(folder) for folder in folders[:_SHOWN]], len(folders))
+    shown = listed([str(folder) for folder in folders[:_MOST_SHOWN]], len(folders))
     raise InputError(
         f"{place}: not all of its files would be read. They are in {shown}: put all of them into"
         " one folder, or into folders named after the same columns, as in day=2026-01-01",
@@ -38,8 +38,8 @@ def refuse_mixed_folders(place: str, files: Sequence[PurePosixPath]) -> None:
     )
 
 
-_SHOWN = 3
-# Files of writers that Spark ignores, such as _SUCCESS.
+_MOST_SHOWN = 3
+# Marker files of writers, which Spark ignores, such as _SUCCESS and day_$folder$.
 _MARKER = re.compile(r"\A_[^=]*\Z|_\$folder\$\Z")
 
 
@@ -51,7 +51,8 @@ def _place_in_storage(place: str) -> PurePosixPath:
 def partition_values(relative: PurePosixPath) -> tuple[PurePosixPath, list[tuple[str, str]]]:
     """Return the partitioned folder, and the partition columns with their values as written.
 
-    Folders below the partition folders need not be named after columns.
+    Folders below the partition folders need not be named after columns.  For `a/day=1/b`, the
+    result is the folder `a` and the column `day` with the value `1`.
     """
     parts = [part.partition("=") for part in relative.parts]
     end = next((n for n in range(len(parts), 0, -1) if parts[n - 1][1]), 0)
@@ -83,5 +84,5 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def _is_hidden(name: str) -> bool:
-    is_hidden = name.startswith("_") and "=" not in name
-    return is_hidden or name.startswith(".") or name.endswith("._COPYING_")
+    is_marker = name.startswith("_") and "=" not in name
+    return is_marker or name.startswith(".") or name.endswith("._COPYING_")

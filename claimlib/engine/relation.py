@@ -2,7 +2,7 @@
 
 A relation is a graph.  Its leaves are versions of tables and rows in memory.  Its inner nodes are
 statements in SQL (Spark's dialect).  An engine executes the graph in Spark or in this process.
-Only the engine knows in which of them.
+Only the engine knows which of the two it uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 RangeFunction = Callable[[Iterator["pd.DataFrame"]], Iterator["pd.DataFrame"]]
 DESCENDING = " DESC"
-"""The ending of an expression of an order that is descending."""
+"""The ending of a sort expression whose order is descending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class IdBounds:
     """Bound the ids of a run by intervals.
 
     Attributes:
-        by_bucket: the intervals, each with a bucket, the smallest and the largest id_ms (BIGINT,
-            inclusive).
+        by_bucket: the intervals.  Each has a bucket, the smallest id_ms and the largest id_ms
+            (BIGINT, inclusive).
     """
 
     by_bucket: tuple[tuple[int, int, int], ...]
@@ -56,8 +56,8 @@ class IdBounds:
 
 
 def _between(id_ms: str, low: int, high: int) -> str:
-    is_any = (low, high) == (-(2**63), 2**63 - 1)
-    return "" if is_any else f" AND {id_ms} BETWEEN {low:d} AND {high:d}"
+    is_unbounded = (low, high) == (-(2**63), 2**63 - 1)
+    return "" if is_unbounded else f" AND {id_ms} BETWEEN {low:d} AND {high:d}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +68,8 @@ class TableScan:
         table: its name in the store.
         version: None means the newest version when the relation is executed.
         columns: the columns that are read, in order.
-        bounds: the bounds of the wanted rows.  None means anywhere.  Files without a row within the
-            bounds need not be read.
+        bounds: the bounds of the wanted rows.  None means no bounds.  Files without a row within
+            the bounds need not be read.
         partition: a partition column and its value.  Only rows with this value are read.  If the
             value is None, no rows are read.  A table that the column does not partition is read as
             a whole.
@@ -91,7 +91,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class External:
-    """Refer to rows that only one engine can read, such as a user's table, or rows that it keeps.
+    """Refer to rows that only one engine can read.
+
+    They are the rows of a user's table, or rows that the engine keeps.
 
     Attributes:
         handle: the engine's own reference to the rows.
@@ -108,11 +110,12 @@ class Query:
     """Hold a SELECT statement.  `{name}` in its text stands for an input.
 
     Attributes:
-        order_by: SQL expressions by which the rows are sorted.  An expression with `DESCENDING` at
-            its end is descending, any other ascending.  Null comes before any value, and in a
-            descending order last.  Empty means any order.
-        limit: the number of rows, in that order.  None means all.
-        made_by: a partition column, see `Relation.made_by`.  None if that is not stated.
+        order_by: SQL expressions by which the rows are sorted.  The order is descending for an
+            expression that ends with `DESCENDING`, and ascending for any other.  Null comes first
+            in an ascending order, and last in a descending order.  Empty means any order.
+        limit: the number of rows that are returned, the first ones by `order_by`.  None means all
+            rows.
+        made_by: the partition column that `Relation.made_by` stated.  None if it stated none.
         columns: the names of the columns.  None if only an engine can find them.
     """
 
@@ -143,7 +146,7 @@ class Mapped:
     Attributes:
         function: a pure function that is called with the sorted batches of one range.
         columns: name and SQL type of each column that it returns.
-        input: rows that are divided (`Relation.divided`), so that each range has all rows of its
+        input: rows that `Relation.divided` has divided, so that each range has all rows of its
             keys.
         order: SQL expressions by which a range is sorted.
     """
@@ -175,7 +178,7 @@ class Executor(Protocol):
         ...
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
-        """Yield all rows, a dictionary each, in the order of the statement.
+        """Yield all rows, one dictionary per row, in the order of the statement.
 
         They need not all fit in memory.
 
@@ -189,7 +192,10 @@ class Executor(Protocol):
         ...
 
     def reuse(self, node: Node) -> Node:
-        """Return a node of the same rows.  Few rows are computed now, many each time."""
+        """Return a node of the same rows.
+
+        Few rows are computed now.  Many rows are computed again by each statement.
+        """
         ...
 
     def keep(self, node: Node) -> Node:
@@ -208,7 +214,7 @@ class Executor(Protocol):
 
 @runtime_checkable
 class Writer(Protocol):
-    """Write the files of a table, as some engines do."""
+    """Write the files of a table.  Only some engines can."""
 
     def write(
         self, node: Node, table: str, partition: str | None, compared: Sequence[str] | None
@@ -235,14 +241,19 @@ class Relation:
         """Return the rows of a SELECT in which `{this}` stands for this relation.
 
         Args:
-            text: Spark SQL.  The text of a name is data, so quote it with `schema.quote_text`.
+            text: Spark SQL.  Quote the names of streams, groups and consumers with
+                `schema.quote_text`, because they are data.
             others: further relations, by their names in the text.
         """
         inputs = {"this": self.node, **{name: other.node for name, other in others.items()}}
         return Relation(self.engine, Query(text, inputs))
 
     def select(self, *expressions: str) -> Relation:
-        """Return the rows with these columns, each a SQL expression with an alias, or a name."""
+        """Return the rows with some columns.
+
+        Args:
+            expressions: the columns.  Each is a SQL expression with an alias, or a name.
+        """
         text = f"SELECT {', '.join(expressions)} FROM {{this}} AS this"
         return Relation(self.engine, Query(text, {"this": self.node}, columns=_names(expressions)))
 
@@ -255,7 +266,7 @@ class Relation:
         return Relation(self.engine, _bounded(self.node, bounds)).where(bounds.sql())
 
     def distinct(self, *columns: str) -> Relation:
-        """Return each combination of values of some columns, or of all, once."""
+        """Return the distinct values of some columns, or of all columns if none is named."""
         text = f"SELECT DISTINCT {', '.join(columns) or '*'} FROM {{this}} AS this"
         names = _names(columns) if columns else _known_columns(self.node)
         return Relation(self.engine, Query(text, {"this": self.node}, columns=names))
@@ -264,7 +275,7 @@ class Relation:
         """Return the rows for which no row of another relation meets a SQL condition.
 
         Args:
-            condition: `s` is a row of this relation, and `t` a row of the other one.
+            condition: in it, `s` is a row of this relation, and `t` is a row of the other one.
         """
         text = f"SELECT s.* FROM {{this}} AS s LEFT ANTI JOIN {{others}} AS t ON {condition}"
         inputs = {"this": self.node, "others": others.node}
@@ -287,24 +298,31 @@ class Relation:
         return Relation(self.engine, Query(text, {"this": self.node}, tuple(order_by), limit))
 
     def divided(self, *key: str) -> Relation:
-        """Return the rows, divided among tasks so that those of one key are in one task."""
+        """Return the rows, divided among tasks so that all rows of one key are in one task."""
         return self.sql(f"SELECT /*+ REPARTITION({', '.join(key)}) */ * FROM {{this}} AS this")
 
     def made_by(self, column: str) -> Relation:
         """Return the rows, and state that they can be computed one partition at a time.
 
-        The rows with one value of the column depend on tables that the column partitions, and on
-        other tables.  Of the partitioned tables they depend only on rows with the same value.
+        The caller thereby states a condition.  If a table is partitioned by the column, the rows
+        with one value depend only on the table's rows with the same value.  On other tables they
+        may depend in any way.
 
         Args:
-            column: the partition column, which is None in no row.
+            column: the partition column.  It is never None in the rows.
         """
         return Relation(self.engine, Query(_ALL_ROWS, {"this": self.node}, made_by=column))
 
     def mapped(
         self, function: RangeFunction, columns: Mapping[str, str], order: Sequence[str]
     ) -> Relation:
-        """Return the rows that a function computes from divided rows, by range, see `Mapped`."""
+        """Return the rows that a function computes from each range of divided rows, see `Mapped`.
+
+        Args:
+            function: the pure function, which gets the sorted batches of one range.
+            columns: name and SQL type of each column that it returns.
+            order: SQL expressions by which each range is sorted.
+        """
         return Relation(self.engine, Mapped(function, dict(columns), self.node, tuple(order)))
 
     @property
@@ -346,8 +364,8 @@ class Relation:
     def few(self, most: int) -> pa.Table | None:
         """Compute the rows, or return None if they are more than `most`.
 
-        Also return None if the rows come from too many rows.  The engine should then write the rows
-        where it computes them.
+        Also return None if the rows are computed from too many rows.  In this case, the caller
+        should not fetch the rows, but let the engine write them.
         """
         return self.engine.few(self.node, most)
 
@@ -361,11 +379,11 @@ class Relation:
         return Relation(self.engine, Rows(self.arrow()))
 
     def collect(self) -> list[Record]:
-        """Compute the rows, a dictionary each."""
+        """Compute the rows, one dictionary per row."""
         return records_of(self.arrow())
 
     def stream(self, expected_rows: int) -> Iterator[Record]:
-        """Yield the rows, a dictionary each, as they are read.
+        """Yield the rows, one dictionary per row, as they are read.
 
         Args:
             expected_rows: the expected number of rows.
@@ -392,7 +410,7 @@ class Relation:
 
 
 def _known_columns(node: Node) -> tuple[str, ...] | None:
-    """Return the names of the columns, or None if an engine has to look at the statement."""
+    """Return the names of the columns, or None if only an engine can find them."""
     if isinstance(node, Rows):
         return tuple(node.arrow.column_names)
     if isinstance(node, (TableScan, Mapped)):
@@ -403,30 +421,30 @@ def _known_columns(node: Node) -> tuple[str, ...] | None:
 
 
 def _names(expressions: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of selected columns, or None if one of the texts does not show its name."""
+    """Return the names of selected columns, or None if one of the texts has no name at its end."""
     names = []
     for expression in expressions:
         named = _NAMED.fullmatch(expression)
         bare, brackets = _QUOTED.sub("", expression), 1
         while brackets:
             bare, brackets = _BRACKETS.subn("", bare)
-        if named is None or "," in bare:  # one text may have several
+        if named is None or "," in bare:  # a comma outside brackets: the text has several columns
             return None
         names.append(named[1])
     return tuple(names)
 
 
-_NAMED = re.compile(r"(?:.*\sAS\s+)?(\w+)", re.DOTALL)
+_NAMED = re.compile(r"(?:.*\sAS\s+)?(\w+)", re.DOTALL)  # a name, or an expression AS a name
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _BRACKETS = re.compile(r"\([^()]*\)")
 
 
 def _bounded(node: Node, bounds: IdBounds) -> Node:
-    """Return a node with the same rows within bounds, which may lack rows outside them."""
+    """Return a node with the same rows within bounds.  It may lack rows outside the bounds."""
     if isinstance(node, TableScan):
         return replace(node, bounds=bounds) if node.bounds is None else node
     if isinstance(node, Query) and node.is_part and not node.order_by and node.limit is None:
-        inputs = {name: _bounded(of, bounds) for name, of in node.inputs.items()}
+        inputs = {name: _bounded(child, bounds) for name, child in node.inputs.items()}
         return replace(node, inputs=inputs)
     return node
 
@@ -446,7 +464,7 @@ def union_all(parts: Sequence[Relation]) -> Relation:
 def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relation:
     """Return the rows of all parts with the columns of `types`.
 
-    A column that a part lacks is None.
+    If a part lacks a column, the column is None in the rows of this part.
 
     Args:
         parts: at least one part.  Columns that `types` does not name are omitted.
@@ -466,7 +484,7 @@ def union_by_name(parts: Sequence[Relation], types: Mapping[str, str]) -> Relati
 
 
 def records_of(rows: pa.Table) -> list[Record]:
-    """Return rows in memory, a dictionary each."""
+    """Return rows in memory, one dictionary per row."""
     records: list[Record] = rows.to_pylist(maps_as_pydicts="strict")
     return records
 
@@ -475,7 +493,7 @@ def records_of(rows: pa.Table) -> list[Record]:
 
 
 def leaves_of(node: Node) -> Iterator[Node]:
-    """Yield the leaves of a graph, which are tables and rows, also in its functions' inputs."""
+    """Yield the leaves of a graph, including the leaves below its `Mapped` nodes."""
     seen, waiting = set(), [node]
     while waiting:
         current = waiting.pop()
@@ -491,31 +509,34 @@ def leaves_of(node: Node) -> Iterator[Node]:
 
 
 def made_by(node: Node, column: str) -> Iterator[Query]:
-    """Yield the queries of a graph whose `made_by` is a column."""
+    """Yield the queries of a graph whose `made_by` is a given column."""
     if isinstance(node, Query):
         if node.made_by == column:
             yield node
         else:
-            for of in node.inputs.values():
-                yield from made_by(of, column)
+            for child in node.inputs.values():
+                yield from made_by(child, column)
 
 
 def in_partition(node: Node, column: str, value: str | None) -> Node:
-    """Return a graph whose queries `made_by` a column read only the rows with one value.
+    """Return a graph in which the queries with a given `made_by` read only one partition.
 
-    If the value is None, they read no rows of tables that the column partitions.
+    Args:
+        column: the partition column, which is the `made_by` of these queries.
+        value: the value of the partition.  None means that the queries read no rows of tables that
+            are partitioned by the column.
     """
     if not isinstance(node, Query):
         return node
     if node.made_by == column:
-        return with_leaves(node, lambda leaf: _scanning(leaf, (column, value)))
-    inputs = {name: in_partition(of, column, value) for name, of in node.inputs.items()}
+        return with_leaves(node, lambda leaf: _leaf_in_partition(leaf, (column, value)))
+    inputs = {name: in_partition(child, column, value) for name, child in node.inputs.items()}
     return replace(node, inputs=inputs)
 
 
-def _scanning(leaf: Node, partition: tuple[str, str | None]) -> Node:
+def _leaf_in_partition(leaf: Node, partition: tuple[str, str | None]) -> Node:
     if isinstance(leaf, Mapped):
-        within = with_leaves(leaf.input, lambda of: _scanning(of, partition))
+        within = with_leaves(leaf.input, lambda child: _leaf_in_partition(child, partition))
         return replace(leaf, input=within)
     return replace(leaf, partition=partition) if isinstance(leaf, TableScan) else leaf
 
@@ -524,17 +545,17 @@ def with_leaves(node: Node, replaced: Callable[[Node], Node]) -> Node:
     """Return a graph with other leaves.
 
     Args:
-        replaced: called once for each leaf, and for each `Mapped`.
+        replaced: returns the new leaf.  It is called once for each leaf, and for each `Mapped`.
     """
     known: dict[int, Node] = {}
 
     def visit(current: Node) -> Node:
         if id(current) not in known:
-            known[id(current)] = (
-                replace(current, inputs={name: visit(of) for name, of in current.inputs.items()})
-                if isinstance(current, Query)
-                else replaced(current)
-            )
+            if isinstance(current, Query):
+                inputs = {name: visit(child) for name, child in current.inputs.items()}
+                known[id(current)] = replace(current, inputs=inputs)
+            else:
+                known[id(current)] = replaced(current)
         return known[id(current)]
 
     return visit(node)
@@ -545,10 +566,10 @@ class Statement:
     """Hold a graph as one statement.
 
     Attributes:
-        steps: the inner nodes, each after its inputs.  Each has its name, and its text with the
-            names of steps and leaves filled in.
+        steps: the names and the texts of the inner nodes.  Each node comes after its inputs.  The
+            texts contain the names of other steps and of leaves.
         last: a SELECT from the last step, with the order and the limit of the graph.
-        uses: by name of a step, the number of its uses.
+        uses: by name of a step or leaf, the number of its uses.
         leaves: by name, the leaves that the statement reads.
     """
 
@@ -559,11 +580,12 @@ class Statement:
 
 
 def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
-    """Return a graph as a sequence of statements over its leaves.
+    """Return a graph as a sequence of steps over its leaves.
 
     Args:
         node: the root.  A node that is used twice becomes one step.
-        translate: translates a text into the engine's dialect.  `{name}` is `claimlib_name` in it.
+        translate: translates a text into the engine's dialect.  The text contains `claimlib_name`
+            in place of `{name}`, which is not SQL.
     """
     steps: list[tuple[str, str]] = []
     names: dict[int, str] = {}
@@ -589,7 +611,8 @@ def flatten(node: Node, translate: Callable[[str], str]) -> Statement:
         uses[name] = 1
         return name
 
-    # Spark allows no WITH after another one.  In no dialect a table in between keeps its order.
+    # The root is a step, too, because its text may begin with WITH, and Spark allows no WITH after
+    # another one.  A step does not keep its order, so the last SELECT has the order and the limit.
     root = visit(node)
     clauses = node.order_and_limit if isinstance(node, Query) else ""
     last = translate(f"SELECT * FROM {root}{clauses}")

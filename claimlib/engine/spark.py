@@ -39,7 +39,7 @@ class Tables(Protocol):
     """Define the methods of a store that the engine needs."""
 
     def read_at(self, table: str, version: int | None) -> DataFrame:
-        """Return a table at a version.  None means as it is when the frame is run."""
+        """Return a table at a version.  None means the newest version when the frame is run."""
         ...
 
     def version(self, table: str) -> int:
@@ -56,10 +56,10 @@ class SparkEngine:
 
     A result that comes to this process anyway is computed in this process, without Spark, if
     possible.  This process can read rows in memory, tables in a local folder, and tables elsewhere
-    that have few rows.  A version of such a table elsewhere is fetched once.
+    that have few rows.  Tables elsewhere are fetched once per version.
 
     Args:
-        tables: the store whose tables the relations read.  None if they read frames only.
+        tables: the store whose tables the relations read.  None if the relations read only frames.
         inside: the engine of this process.  None if its packages are not installed.
         reads_tables: True if `inside` can read the store's tables.
     """
@@ -98,27 +98,27 @@ class SparkEngine:
         """Return all rows."""
         if isinstance(node, Rows):
             return node.arrow
-        inner = self._inner(node)
-        if inner is not None:
-            # Spark also reads a text that is not UTF-8.
+        local = self._local(node)
+        if local is not None:
+            # The engine in this process refuses a text that is not UTF-8.  Spark then reads it.
             with suppress(DamagedTableError):
-                return inner.engine.fetch(inner.node)
+                return local.engine.fetch(local.node)
         return self.frame(node).toArrow()
 
     def few(self, node: Node, most: int) -> pa.Table | None:
         """Return all rows, or None if they are more than `most` or come from a large table."""
         if isinstance(node, Rows):
             return node.arrow if node.arrow.num_rows <= most else None
-        inner = self._inner(node)
-        if inner is None or not all(map(self._is_small, leaves_of(inner.node))):
+        local = self._local(node)
+        if local is None or not all(map(self._is_small, leaves_of(local.node))):
             return None
-        return inner.engine.few(inner.node, most)
+        return local.engine.few(local.node, most)
 
     def stream(self, node: Node, expected_rows: int) -> Iterator[Record]:
         """Yield all rows in the order of the statement, in parts of `Limits.stream_rows`."""
-        inner = self._inner(node)
-        if inner is not None:
-            yield from inner.engine.stream(inner.node, expected_rows)
+        local = self._local(node)
+        if local is not None:
+            yield from local.engine.stream(local.node, expected_rows)
             return
         most = limits.LIMITS.stream_rows
         if expected_rows <= most or not isinstance(node, Query) or not node.order_by:
@@ -127,8 +127,8 @@ class SparkEngine:
         order = [_sort_order(term) for term in node.order_by]
         # The session's settings determine the number of parts of a global sort, for any size.
         unordered = replace(node, order_by=()) if node.limit is None else node
-        number = -(-expected_rows // most)
-        parts = self.frame(unordered).repartitionByRange(number, *order)
+        number_of_parts = -(-expected_rows // most)  # rounded up
+        parts = self.frame(unordered).repartitionByRange(number_of_parts, *order)
         for row in parts.sortWithinPartitions(*order).toLocalIterator():
             yield row.asDict(recursive=True)
 
@@ -136,13 +136,13 @@ class SparkEngine:
         """Return the types of the columns by name."""
         if self._inside is None or any(isinstance(leaf, External) for leaf in leaves_of(node)):
             return dict(self.frame(node).dtypes)
-        return self._inside.types_of(_located(node, _without_rows))
+        return self._inside.types_of(_with_all_leaves(node, _without_rows))
 
     def reuse(self, node: Node) -> Node:
         """Return a node of the same rows, which are fetched if they are few."""
-        inner = self._inner(node)
-        if inner is not None:
-            reused = inner.engine.reuse(inner.node)
+        local = self._local(node)
+        if local is not None:
+            reused = local.engine.reuse(local.node)
             return reused if isinstance(reused, Rows) else node
         if self._tables is None:
             return node
@@ -164,7 +164,7 @@ class SparkEngine:
             frame: DataFrame = leaf.handle
             return frame
         if isinstance(leaf, Mapped):
-            types = ", ".join(f"{name} {of}" for name, of in leaf.columns.items())
+            types = ", ".join(f"{name} {type_}" for name, type_ in leaf.columns.items())
             order = [F.expr(term) for term in leaf.order]
             ordered = self.frame(leaf.input).sortWithinPartitions(*order)
             return ordered.mapInPandas(leaf.function, types)
@@ -177,28 +177,32 @@ class SparkEngine:
 
     # ---------------------------------------------------------------- in this process
 
-    def _inner(self, node: Node) -> Relation | None:
-        """Return a relation of the same rows that this process can compute without Spark."""
+    def _local(self, node: Node) -> Relation | None:
+        """Return a relation of the same rows that this process can compute without Spark.
+
+        Return None if this process cannot compute them.
+        """
         leaves = list(leaves_of(node))
         scans = {leaf.table for leaf in leaves if isinstance(leaf, TableScan)}
         if self._inside is None or not scans.isdisjoint(self._large):
             return None
-        here = {id(leaf): self._here(leaf) for leaf in leaves}
-        if None in here.values():
+        local_leaves = {id(leaf): self._local_leaf(leaf) for leaf in leaves}
+        if None in local_leaves.values():
             return None
-        return Relation(self._inside, _located(node, lambda leaf: here[id(leaf)] or leaf))
+        local = _with_all_leaves(node, lambda leaf: local_leaves[id(leaf)] or leaf)
+        return Relation(self._inside, local)
 
-    def _here(self, leaf: Node) -> Node | None:
+    def _local_leaf(self, leaf: Node) -> Node | None:
         """Return a leaf as this process can read it without Spark, or None if it cannot."""
         if isinstance(leaf, External):
             return None
         if not isinstance(leaf, TableScan) or self._reads_tables:
             return leaf
-        rows = self._few_of(leaf)
+        rows = self._rows_if_few(leaf)
         return None if rows is None else Rows(rows.select(leaf.columns))
 
-    def _few_of(self, scan: TableScan) -> pa.Table | None:
-        """Return the rows of a table of the store, or None if they are many, or large."""
+    def _rows_if_few(self, scan: TableScan) -> pa.Table | None:
+        """Return the rows of a table of the store, or None if they are many, or have payloads."""
         if self._tables is None or scan.table in self._large or "fields" in scan.columns:
             return None
         version = self._tables.version(scan.table) if scan.version is None else scan.version
@@ -228,7 +232,7 @@ def relation_of(frame: DataFrame) -> Relation:
 
 
 def frame_of(relation: Relation) -> DataFrame:
-    """Return the rows of a relation of this engine as a DataFrame.
+    """Return the rows of a relation of the Spark engine as a DataFrame.
 
     Raises:
         TypeError: the embedded engine executes the relation.
@@ -238,15 +242,15 @@ def frame_of(relation: Relation) -> DataFrame:
     return relation.engine.frame(relation.node)
 
 
-def _located(node: Node, place: Callable[[Node], Node]) -> Node:
-    """Return a graph with other leaves, also in the inputs of functions."""
+def _with_all_leaves(node: Node, replaced: Callable[[Node], Node]) -> Node:
+    """Return a graph with other leaves, including the leaves below its `Mapped` nodes."""
 
-    def placed(leaf: Node) -> Node:
+    def replaced_below(leaf: Node) -> Node:
         if isinstance(leaf, Mapped):
-            return replace(leaf, input=_located(leaf.input, place))
-        return place(leaf)
+            return replace(leaf, input=_with_all_leaves(leaf.input, replaced))
+        return replaced(leaf)
 
-    return with_leaves(node, placed)
+    return with_leaves(node, replaced_below)
 
 
 def _without_rows(leaf: Node) -> Node:
@@ -270,7 +274,7 @@ def _selected(frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame
 
 
 def _with_escaped_braces(text: str) -> str:
-    """Return a text as `SparkSession.sql` needs it together with frames."""
+    """Return a text with doubled braces, because `SparkSession.sql` formats a text with frames."""
     return text.replace("{", "{{").replace("}", "}}")
 
 

@@ -24,7 +24,7 @@ from claimlib.engine.relation import External
 from claimlib.schema import quote_identifier
 from claimlib.session import check_file_names
 
-# Delta's conditions for a folder without a transaction log.
+# Delta's error conditions for a folder without a transaction log.
 _NO_DELTA = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST",
@@ -76,8 +76,9 @@ def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> in
     try:
         newest = spark.sql(f"DESCRIBE HISTORY {identifier} LIMIT 1").first()
     except PySparkException as error:
-        # An unreadable folder of Delta must not be read as Parquet, because its files hold deleted
-        # rows.  For a catalog name, the catalog knows the kind of the table.
+        # An unreadable folder of Delta must not be read as Parquet, because its files may hold
+        # deleted rows.  A catalog name has no such risk, because the catalog knows the kind of the
+        # table.
         if not has_name and error.getCondition() not in _NO_DELTA:
             raise
         return None
@@ -87,22 +88,22 @@ def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> in
 def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
     """Return the rows of the current files, with the columns of all files.
 
-    A value is None if its file lacks the column.  A time in the name of a folder is UTC if it has
-    no zone, as in a column.
+    A value is None if its file lacks the column.  A time without a zone in the name of a folder is
+    UTC, as in a column.
     """
     path = _literal(place)
-    # The schema does not matter, because only the names of the files are used.
-    every = spark.read.option("recursiveFileLookup", "true").schema("n INT").parquet(path)
-    files = [PurePosixPath(unquote(urlsplit(file).path)) for file in every.inputFiles()]
+    # Any schema will do, because only the names of the files are used.
+    all_files = spark.read.option("recursiveFileLookup", "true").schema("n INT").parquet(path)
+    files = [PurePosixPath(unquote(urlsplit(file).path)) for file in all_files.inputFiles()]
     refuse_mixed_folders(place, files)
-    # Without these options Spark takes the columns of one file, and the session's time zone for
-    # times in the names of folders.
+    # Without these options Spark would read only the columns of one file, and use the session's
+    # time zone for times in the names of folders.
     reader = spark.read.option("mergeSchema", "true").option("timeZone", "UTC")
     try:
         frame = reader.parquet(path)
         _ = frame.schema  # Spark Connect reads the files now
     except Exception as error:
-        # If tasks read the files, only the text of the error has the condition.
+        # If tasks read the files, only the text of the error contains the condition.
         if "CANNOT_MERGE" not in str(error):
             raise
         types = _OTHER_TYPES.search(str(error))

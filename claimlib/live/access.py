@@ -19,18 +19,19 @@ from claimlib.live.connection import (
 class _Password:
     """Hold the password, and never show it.
 
-    It is read once, because a pipe is empty when it is opened again.  `<(pass show redis)` is such
-    a pipe.
+    The file is read once, because it may be a pipe, as in `<(pass show redis)`.  A pipe is empty
+    when it is opened again.
     """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._read: tuple[str | None] | None = None
+        # The tuple shows that the file was read, because the password itself may be None.
+        self._known: tuple[str | None] | None = None
 
     def __call__(self) -> str | None:
-        if self._read is None:
-            self._read = (read_password(self._file, os.environ),)
-        return self._read[0]
+        if self._known is None:
+            self._known = (read_password(self._file, os.environ),)
+        return self._known[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,15 @@ class ServerAccess:
     """State how to reach one server.
 
     Attributes:
-        url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS, of a server or of any node of a
-            cluster.  Or `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]`.
+        url: `redis://[USER@]HOST[:PORT][/DB]` names a server, or any node of a cluster.  `rediss://`
+            means TLS.  `redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]` names a master by a
+            sentinel.
         max_commands_per_second: the most commands per second to each server, see `live.pacer`.
-        max_latency_ms: a writeback pauses while the server takes longer to answer.  None means no
-            limit.
-        password_file: read once, by the first connection.  None means the environment variable
-            REDIS_PASSWORD, if it is set.
-        ca_file: certificates to trust for TLS besides the system's.  None means no others.
+        max_latency_ms: the longest time to an answer.  A writeback pauses while the server answers
+            more slowly.  None means no limit.
+        password_file: the file with the password.  The first connection reads it, once.  None means
+            the environment variable REDIS_PASSWORD, if it is set.
+        ca_file: certificates to trust for TLS besides the system's.  None means only the system's.
         needs_all_masters: False to go on without masters of a cluster that do not answer.  A
             snapshot then leaves their streams as they are.
 
@@ -74,7 +76,7 @@ class ServerAccess:
     def check(self) -> SourceOpened:
         """Connect, log in, and return the ids of the server, or of the masters of a cluster.
 
-        This is called before Spark starts, because Spark takes ten seconds to start.
+        It is called before Spark starts, because Spark starts slowly.
 
         Raises:
             SourceError: the server cannot be reached, or refuses the login.
@@ -97,6 +99,6 @@ class ServerAccess:
                 max_commands_per_second=self.max_commands_per_second,
             )
         except ClaimlibError as error:
-            # A server that does not know AUTH repeats its arguments in the error, and a traceback
-            # would show this error as the cause.
+            # A server that does not know AUTH repeats the password in its error.  A traceback would
+            # show the server's error as the cause.
             raise error from None

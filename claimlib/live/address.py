@@ -19,21 +19,24 @@ DEFAULT_SENTINEL_PORT = 26379
 PASSWORD_VARIABLE = "REDIS_PASSWORD"  # noqa: S105  # the variable's name, not a password
 
 _SCHEMES = {"redis": False, "rediss": True}
+"""By scheme, True if the server uses TLS."""
 _SENTINEL = "+sentinel"
 _FORM = (
     "redis://[USER@]HOST[:PORT][/DB], or redis+sentinel://[USER@]HOST[:PORT]/MASTER[/DB]; rediss"
     " for TLS"
 )
 _MOST_DB = 2**31 - 1
-# `urlsplit` drops line breaks and characters beside brackets, and Python versions differ in this.
+# `urlsplit` is not used, because it drops line breaks and characters beside brackets, and Python
+# versions differ in this.
 _URL = re.compile(
     r"(?P<scheme>rediss?)(?P<sentinel>\+sentinel)?://"
     r"(?:(?P<user>[^/?#]*)@)?"
-    r"(?:\[(?P<literal>[^/?#\[\]]*)\]|(?P<name>[^/?#:\[\]]*))"
+    r"(?:\[(?P<ipv6>[^/?#\[\]]*)\]|(?P<name>[^/?#:\[\]]*))"
     r"(?::(?P<port>[^/?#]*))?(?:/(?P<path>[^?#]*))?(?P<rest>[?#].*)?",
     re.IGNORECASE,
 )
 _MASTER = re.compile(r"[A-Za-z0-9._-]+")  # the names that sentinels allow
+# Spaces, control characters and surrogates.
 _UNUSABLE = re.compile("[\\s\\0-\\x1f\\x7f\\ud800-\\udfff]")
 
 
@@ -75,7 +78,7 @@ class Address:
 
 
 def is_server_url(text: str) -> bool:
-    """Return True if a text begins like the URL of a server.  It is then no place of a store."""
+    """Return True if a text begins like the URL of a server.  A store cannot have such a place."""
     scheme, is_url, _ = text.partition("://")
     return bool(is_url) and scheme.lower().removesuffix(_SENTINEL) in _SCHEMES
 
@@ -102,7 +105,7 @@ def parse_address(url: str) -> Address:
         raise RequestError(f"nothing may follow the database in the server's URL: {_FORM}")
     master, db = _master_and_database(parts["path"] or "", is_sentinel=bool(parts["sentinel"]))
     return Address(
-        host=_host(parts["literal"], parts["name"]),
+        host=_host(parts["ipv6"], parts["name"]),
         port=_port(parts["port"], DEFAULT_PORT if master is None else DEFAULT_SENTINEL_PORT),
         db=_database(db),
         tls=_SCHEMES[parts["scheme"].lower()],
@@ -132,8 +135,8 @@ def source_label(url: str) -> str:
 def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str | None:
     """Return the password from the file if one is given, otherwise from REDIS_PASSWORD.
 
-    The result is None if there is neither.  One line break at the file's end is not part of the
-    password.
+    The result is None if no file is given and REDIS_PASSWORD is empty or not set.  One line break
+    at the file's end is not part of the password.
 
     Raises:
         RequestError: the file cannot be read, or is empty, or REDIS_PASSWORD is not UTF-8.
@@ -165,13 +168,18 @@ def read_password(password_file: Path | None, environ: Mapping[str, str]) -> str
     return password
 
 
-def _host(literal: str | None, name: str | None) -> str:
-    """Return a name that can be resolved, or the IPv6 address that the URL has in brackets."""
+def _host(ipv6: str | None, name: str | None) -> str:
+    """Return the host in a URL, in lower case.
+
+    Args:
+        ipv6: the IPv6 address that the URL has in brackets, or None.
+        name: the host without brackets, or None.
+    """
     try:
-        if literal is not None:
-            IPv6Address(literal)
-            address, percent, zone = literal.partition("%")
-            return address.lower() + percent + zone  # an interface's name has upper and lower case
+        if ipv6 is not None:
+            IPv6Address(ipv6)
+            address, percent, zone = ipv6.partition("%")
+            return address.lower() + percent + zone  # in a zone, upper and lower case differ
         if name:
             name.encode("idna")
             return name.lower()

@@ -1,9 +1,9 @@
-"""State what a source yields: frozen batches of rows, in the order in which a server was read.
+"""Define the batches of rows that a source yields.  They cannot be changed.
 
 Names and values are bytes as the server holds them.  Ids are unsigned (`ids.StreamId`).  Times are
 milliseconds since the epoch on the server's clock.
 
-The batches come in this order, and no two streams' batches mix:
+The batches come in this order.  Batches of different streams never mix:
 
     before all else:          SourceOpened, MasterDown*
     for each matching stream:
@@ -12,8 +12,8 @@ The batches come in this order, and no two streams' batches mix:
     and after the last stream:  SourceDone
 
 Pages count only if a `Done` follows.  `GroupGone` voids the group's pages.  `StreamGone` voids all
-that was yielded for the stream, also its groups' `GroupDone`.  In a cluster it is also yielded if
-the stream moves to another node.  Then the stream is read again.
+batches that were yielded for the stream, including the `GroupDone` of its groups.  In a cluster,
+`StreamGone` is also yielded if the stream moves to another node.  Then the stream is read again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Fields = tuple[tuple[bytes, bytes], ...]
 class PendingRow(NamedTuple):
     """Hold one pending entry of one group, as it was when its page was read.
 
-    Servers never report an idle time below 0.  If a server's clock was set back, a delivery time
-    can be in the future.  It is then read as the time of the page.
+    A delivery time can be in the future, if the server's clock was set back.  The row then has the
+    time of the page instead, because servers never report an idle time below 0.
 
     Attributes:
         consumer: None for an entry without an owner.
@@ -47,8 +47,8 @@ class ConsumerRow(NamedTuple):
     """Hold one consumer of one group.
 
     Attributes:
-        active_time_ms: None for a consumer that never got an entry.  Redis before 7.2 does not know
-            this time, so it is then None for every consumer.
+        active_time_ms: None for a consumer that never got an entry.  Redis before 7.2 does not
+            report this time, so it is None for every consumer of such a server.
     """
 
     name: bytes
@@ -75,10 +75,10 @@ class SourceOpened:
 
     Attributes:
         run_id: the id of the server's process.  A restart changes it.
-        replication_id: the id of the history of the data.  A replica has that of its master.  A
+        replication_id: the id of the history of the data.  A replica has the id of its master.  A
             failover changes it.  A restart or some time without replicas may change it.
-        former_replication_id: the replication id before the change.  A promoted replica still has
-            that of its master.
+        former_replication_id: the replication id before the last change.  In a promoted replica, it
+            is the id of the former master.
 
     All are None if the user lacks the right to INFO.  For a cluster, each has the ids of all
     masters, in the same order and separated by spaces.  If a master has no former replication id, a
@@ -124,9 +124,10 @@ class GroupDone:
 
     Attributes:
         snapshot_ms: the server's time at the group's first page.
-        last_delivered_id: read just before, with all groups of the stream.
-        consumers: read at `snapshot_ms`.  An owner that appeared while later pages were read may be
-            missing.
+        last_delivered_id: the last delivered id of the group.  It was read shortly before
+            `snapshot_ms`, together with those of all other groups of the stream.
+        consumers: the consumers at `snapshot_ms`.  An owner that appeared while later pages were
+            read may be missing.
         pending_count: the number of rows of the group's pages.
     """
 
@@ -150,9 +151,8 @@ class GroupGone:
 class EntryPage:
     """Hold a page of a stream's entries, in the order of their ids.
 
-    The pages of a stream follow each other in the same order.  The payloads of a page have about as
-    many bytes as one reply may have, and one entry more, at most.  So one reply may become several
-    pages.
+    The pages of a stream follow each other in the same order.  The payloads of a page exceed the
+    limit for one reply by one entry at most.  So one reply may become several pages.
     """
 
     stream: bytes
@@ -163,16 +163,16 @@ class EntryPage:
 class StreamDone:
     """Report that one stream was read.
 
-    The entries that were yielded are exactly those of the stream from `complete_from` to
-    `complete_to`.  This range holds every pending id of the groups that were read, and the span
-    that the caller requested, if any.
+    The entries that were yielded are exactly the entries of the stream from `complete_from` to
+    `complete_to`.  This range contains every pending id of the groups that were read.  It also
+    contains the span that the caller requested, if any.
 
     Attributes:
-        complete_from: the first id of the range.  None if there is no such range.  No entries were
-            yielded then.
-        complete_to: the last id of the range, or None.
-        read_ms: the server's time before the entries were read.  All pending entries of the stream
-            were read before.
+        complete_from: the first id of the range.  None if there is no range, so that no entries
+            were yielded.
+        complete_to: the last id of the range.  None if there is no range.
+        read_ms: the server's time after all pending entries of the stream were read, and before the
+            entries were read.
         entries_added: the number of entries that the stream ever got.  None if the server does not
             report it (Redis before 7.0).
         closing: the stream's counters, read after its last entry.  None if the reader does not have
@@ -204,10 +204,10 @@ class StreamGone:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Hold the numbers of what was read, without what is discarded.
+    """Hold the numbers of streams, groups and rows that were read, without discarded ones.
 
     Attributes:
-        commands: all commands that were sent, also MULTI and EXEC.
+        commands: the number of commands that were sent, including MULTI and EXEC.
         vanished: the number of streams and groups that vanished.
     """
 

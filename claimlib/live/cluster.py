@@ -1,16 +1,19 @@
 """Open the servers of one URL: a single server, a master that a sentinel names, or a cluster.
 
-Each key of a cluster belongs to one of 16,384 slots, and each slot to one master.  Every master is
-asked for its view of the nodes (CLUSTER NODES).  Only this view shows which slots the master moves.
-If the views differ, the node with the greater epoch has the slot.
+Each key of a cluster belongs to one of 16,384 slots.  Each slot belongs to one master.  Every
+master is asked for its view of the nodes (CLUSTER NODES), because only a master itself shows the
+slots that it is moving.  If two nodes claim a slot, the node with the greater epoch has it.
 
 The masters are those that the cluster had when it was opened.  Their ids are compared with those of
-the last snapshot.  A slot that moves to another node is an error, and so is a slot without a
-master.  Otherwise their streams would count as removed.
+the last snapshot.  A slot without a master is an error, and so is a slot that moves to a node that
+was not such a master.  Otherwise the streams of the slot would count as removed.
 
-A snapshot can leave out masters that do not answer.  More than half of the masters must answer,
-because fewer may not know of a failover.  No slot may be moving.  A key of a moving slot may be on
-the master that does not answer, although another master has its slot.
+A snapshot can leave out masters that do not answer, on three conditions:
+
+- More than half of the masters answer, because fewer may not know of a failover.
+- No slot is moving.  A key of a moving slot may be on a master that does not answer, although
+  another master has the slot.
+- These masters have the same slots as when the cluster was opened.
 
 Source: the cluster specification of Redis and Valkey, and their documents of CLUSTER NODES,
 CLUSTER SETSLOT and SENTINEL GET-MASTER-ADDR-BY-NAME.
@@ -103,7 +106,7 @@ class Cluster:
 
         Raises:
             SourceUnreachableError: a slot has no master, or its master was not opened.  Also if a
-                master does not answer, and the other masters may not have all other streams.
+                master does not answer, and it is not certain which streams it has.
             SourceError: see `Source.call`.
         """
         views = [node for source in self.nodes for node in _nodes(source)]
@@ -113,7 +116,7 @@ class Cluster:
         known = self._sources.keys() | self._errors.keys()
         for slot in range(_SLOTS):
             if slot not in owners or owners[slot].id not in known:
-                raise self._without_master(slot, owners.get(slot))
+                raise self._slot_error(slot, owners.get(slot))
         before, by_slot = self._by_slot, [owners[slot].id for slot in range(_SLOTS)]
         self._by_slot = by_slot
         nodes = frozenset((node.id, node.epoch, node.ranges) for node in views)
@@ -123,18 +126,18 @@ class Cluster:
         return slot_map
 
     def _check_certain(self, before: Sequence[str], *, is_moving: bool) -> None:
-        """Raise the error of a master that does not answer, unless its slots are certain.
+        """Raise the error of a master that does not answer, unless its slots are surely unchanged.
 
         Args:
             before: the owners of the slots when the cluster was opened.
         """
         masters = set(self._by_slot)
-        is_minority = 2 * len(masters & self._errors.keys()) >= len(masters)
+        lacks_majority = 2 * len(masters & self._errors.keys()) >= len(masters)
         has_changed = any(
             old != new and {old, new} & self._errors.keys()
             for old, new in zip(before, self._by_slot, strict=True)
         )
-        if is_moving or is_minority or has_changed:
+        if is_moving or lacks_majority or has_changed:
             raise next(iter(self._errors.values()))
 
     def source_of(self, stream: bytes) -> Source:
@@ -148,7 +151,7 @@ class Cluster:
             raise self._errors[id_]
         return self._sources[id_]
 
-    def _without_master(self, slot: int, owner: _Node | None) -> SourceUnreachableError:
+    def _slot_error(self, slot: int, owner: _Node | None) -> SourceUnreachableError:
         reason = (
             "has no master"
             if owner is None
@@ -167,18 +170,19 @@ def slot_of(stream: bytes) -> int:
 
 
 Servers = Source | Cluster
-"""One server that has all streams, or several that each have some."""
+"""One server that has all streams, or a cluster, in which each master has some of them."""
 
 
 def open_servers(
     url: str, *, needs_all_masters: bool = True, **options: Unpack[ConnectOptions]
 ) -> Servers:
-    """Open the server of a URL, or all masters of a cluster if it is one of its nodes.
+    """Open the server of a URL, or all masters if the server is a node of a cluster.
 
     Args:
-        url: a URL for `connect`, or that of a sentinel (`address.parse_address`).
-        needs_all_masters: False to open a cluster although masters do not answer (`Cluster.down`).
-        options: those of `connect`.  The pace applies to each master.
+        url: a URL for `connect`, or the URL of a sentinel (`address.parse_address`).
+        needs_all_masters: False to open a cluster even if some masters do not answer
+            (`Cluster.down`).
+        options: the options of `connect`.  The pace applies to each master.
 
     Raises:
         SourceUnreachableError: see `open_source`, `Cluster.slot_map` and `master_address`.
@@ -210,42 +214,47 @@ def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
     address = parse_address(url)
     if address.master is None:
         return address
-    question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master)
+    command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master)
     without_login = options | {"username": None, "password": None}
     try:
         with connect(replace(address, username=None).url, **without_login) as sentinel:
-            reply = sentinel.call(*question)
+            reply = sentinel.call(*command)
     except AuthenticationFailedError:
         with connect(url, **options) as sentinel:
-            reply = sentinel.call(*question)
+            reply = sentinel.call(*command)
     if reply is None:
         raise RequestError(
             f"the sentinel {address.label} knows no master {address.master}: check the name",
             source=address.label,
         )
-    with understood(address.label, question[1]):
+    with understood(address.label, command[1]):
         host, port = reply
         return address.at(host.decode(), int(port))
 
 
-def _opened_cluster(entry: Source, options: ConnectOptions, *, needs_all_masters: bool) -> Cluster:
+def _opened_cluster(seed: Source, options: ConnectOptions, *, needs_all_masters: bool) -> Cluster:
+    """Open all masters of a cluster.  If this fails, close all connections.
+
+    Args:
+        seed: the node of the URL.
+    """
     with ExitStack() as opened:
-        opened.enter_context(entry)
+        opened.enter_context(seed)
         sources, errors = {}, {}
-        for node in _nodes(entry):
-            if node.is_self and not entry.server.is_replica:
-                sources[node.id] = entry
+        for node in _nodes(seed):
+            if node.is_self and not seed.server.is_replica:
+                sources[node.id] = seed
             elif node.may_have_keys:
-                host = node.hostname if entry.address.tls and node.hostname else node.host
-                address = entry.address.at(host, node.port)
+                host = node.hostname if seed.address.tls and node.hostname else node.host
+                address = seed.address.at(host, node.port)
                 try:
                     sources[node.id] = opened.enter_context(open_source(address.url, **options))
                 except SourceUnreachableError as error:
                     if needs_all_masters:
                         raise
                     errors[node.id] = error
-        cluster = Cluster(entry.label, sources, opened.pop_all(), errors)
-        opened.push(cluster)
+        cluster = Cluster(seed.label, sources, opened.pop_all(), errors)
+        opened.push(cluster)  # closes the cluster if `slot_map` fails
         cluster.slot_map()
         opened.pop_all()
     return cluster
@@ -255,9 +264,9 @@ class _Node(NamedTuple):
     """Hold a line of CLUSTER NODES.
 
     Attributes:
-        host: the IP address.  Empty if the node does not know its own.
-        hostname: empty if it is not known.
-        ranges: the slots, such as `5` and `0-99`.  Those that the node moves are in brackets.
+        host: the IP address of the node.  Empty if the node does not know it.
+        hostname: the host's name.  Empty if unknown.
+        ranges: the slots, such as `5` and `0-99`.  Slots that are being moved are in brackets.
     """
 
     id: str
@@ -285,10 +294,9 @@ class _Node(NamedTuple):
 
     @property
     def may_have_keys(self) -> bool:
-        """Return True for a master.
+        """Return True for a node with slots, and for a master without slots that has not failed.
 
-        A master without slots counts, too, unless it is known to have failed, because keys may be
-        moved to it.
+        A master without slots counts, because keys may be moved to it.
         """
         return bool(self.ranges) or self.flags == {"master"}
 

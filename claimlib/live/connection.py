@@ -1,6 +1,6 @@
 """Open one connection to one server, and send commands over it.
 
-The least a server's user needs for a snapshot (an access rule, as in `ACL SETUSER`):
+A snapshot needs at least these rights of the server's user (an access rule, as in `ACL SETUSER`):
 
     reader on >PASSWORD %R~* -@all +info +scan +time +multi +exec +xinfo|stream +xinfo|groups
         +xinfo|consumers +xpending +xrange +eval_ro
@@ -11,21 +11,21 @@ then refused, because claimlib cannot find out if it is in sync (`live.server`).
 `+eval_ro` may be missing.  The payloads of entries that are not pending then cross the network, and
 are dropped here.  One reply may then be large, if large entries follow small ones (`live.entries`).
 
-The server notes either lack in its `ACL LOG`, without harm.  HELLO takes no right, because every
-user may send it.  If it is renamed or disabled, `+info` is needed.
+If `+info` or `+eval_ro` is missing, the server notes the refusal in its `ACL LOG`, without harm.
+HELLO needs no right, because every user may send it.  If HELLO is renamed or disabled, `+info` is
+needed.
 
-A database other than 0 needs `+select`, and a cluster `+cluster|nodes`.  redis-py introduces
+A database other than 0 needs `+select`.  A cluster needs `+cluster|nodes`.  redis-py introduces
 itself with `CLIENT SETINFO`.  If `+client|setinfo` is missing, the server refuses this and notes it
-in its `ACL LOG`, too.  `%R~orders:*` for `%R~*` confines the user to some streams.  The stream glob
-must then be as narrow, because SCAN also names the other streams.
+in its `ACL LOG`, too.  `%R~orders:*` instead of `%R~*` confines the user to some streams.  The
+stream glob must then be as narrow, because SCAN also names the other streams.
 
 Writeback has another user.  `live.writing` states its rights.
 
 redis-py's `Connection` is used directly.  It has the socket, TLS, login and protocol.  A client
-object would also convert stream replies, and reconnect silently.  A connection that breaks is an
-error here, and is never silently replaced by another.  The server that answers next may be another
-one.  It may be a replica that lags, or have been restarted without data.  Entries that it does not
-have would be taken for deleted.
+object would also convert stream replies, and reconnect silently.  Here, a connection that breaks is
+an error, because another server may answer next.  This server may be a replica that lags, or may
+have been restarted without data.  Entries that it lacks would count as deleted.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class _Wire(Protocol):
 class Source:
     """Hold a connection to one database of one server.  Replies are bytes, as the server sent them.
 
-    A source has the methods of a cluster (`live.cluster.Cluster`), as a server that has all
-    streams.  So readers and writers use both alike.
+    A source also has the methods of a cluster (`live.cluster.Cluster`), like a cluster with one
+    master.  So readers and writers use both in the same way.
 
     Attributes:
         address: the address of the server.
         label: `host:port/db`, without credentials.
         server: the state that the server reported when the source was opened.
-        commands_sent: the number of commands that were sent, also MULTI and EXEC.
-        latency_s: the seconds until the last answer.  For commands that were sent together, the
-            longest time between two answers.
+        commands_sent: the number of commands that were sent, including MULTI and EXEC.
+        latency_s: the seconds that the server took for its last answer.  If commands were sent
+            together, it is the longest time to the next answer.
     """
 
     def __init__(self, address: Address, wire: _Wire, pacer: Pacer) -> None:
@@ -161,19 +161,21 @@ class Source:
         self._wire.disconnect()
 
     def call(self, *words: Word) -> Any:
-        """Return one command's reply.
+        """Send a command, and return its reply.
 
         Raises:
-            SourceError: The connection broke, or the server answered with an error.
+            SourceError: the connection broke, or the server answered with an error.
         """
         (reply,) = self._replies([words])
         return self._checked(words, reply)
 
     def transaction(self, *commands: Sequence[Word]) -> list[Any]:
-        """Return the replies to commands that the server runs at once, at one time of its clock.
+        """Send commands as one transaction, and return their replies.
+
+        Redis from 7.2 on and Valkey run them at one time of the server's clock.
 
         Raises:
-            SourceError: as `call`, for the first command that failed.
+            SourceError: see `call`.  This is the error of the first command that failed.
         """
         sent: list[Sequence[Word]] = [("MULTI",), *commands, ("EXEC",)]
         *queued, executed = self._replies(sent)
@@ -182,15 +184,15 @@ class Source:
         for words, reply in zip(sent, queued, strict=False):
             self._checked(words, reply)
         results = self._checked(("EXEC",), executed)
-        return [self._checked(w, reply) for w, reply in zip(commands, results, strict=True)]
+        return [self._checked(words, reply) for words, reply in zip(commands, results, strict=True)]
 
     def pipeline(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """Return the replies to commands that are sent together, but run one by one.
+        """Send commands together, and return their replies.  The server runs them one by one.
 
-        A command that the server answered with an error has this error as its reply.
+        If the server answered a command with an error, the reply to this command is the error.
 
         Raises:
-            SourceUnreachableError: The connection broke.
+            SourceUnreachableError: the connection broke.
         """
         replies = self._replies(commands)
         return [self._or_fault(*pair) for pair in zip(commands, replies, strict=True)]
@@ -208,7 +210,7 @@ class Source:
             )
         self._pacer.wait_for(len(commands))
         self.commands_sent += len(commands)
-        self._usable = False  # until every reply is read, also after an interruption
+        self._usable = False  # until every reply is read: an interruption leaves replies unread
         try:
             times = [self._pacer.clock()]
             self._wire.send_packed_command(self._wire.pack_commands(commands))
@@ -237,7 +239,7 @@ class Source:
         return checked
 
     def _or_fault(self, words: Sequence[Word], reply: Any) -> Any:
-        """Return a reply, or the error of claimlib for an error of the server."""
+        """Return a reply, or the ClaimlibError for it if the reply is an error of the server."""
         from redis.exceptions import ResponseError
 
         from claimlib.live.faults import reply_fault
@@ -266,16 +268,15 @@ def open_source(url: str, **options: Unpack[ConnectOptions]) -> Source:
 
     Args:
         url: a URL for `connect`.
-        options: those of `connect`.
+        options: the options of `connect`.
 
     Raises:
         MissingExtraError: redis-py is not installed.
         RequestError: see `connect`.  Also if the address is that of a sentinel.
-        SourceUnreachableError: there is no answer, or the server is loading its data.  Also if it
-            is a replica that is not in step with its master (see `live.server`).
-        AuthenticationFailedError: the user or the password is wrong, or none was given where one is
-            needed.
-        PermissionDeniedError: the user lacks the right to TIME, or to INFO where it is needed.
+        SourceUnreachableError: the server does not answer, or is loading its data.  Also if the
+            server is a replica that is not in sync with its master (see `live.server`).
+        AuthenticationFailedError: the user or the password is wrong, or a required one is missing.
+        PermissionDeniedError: the user lacks the right to TIME, or to INFO if INFO is needed.
     """
     source = connect(url, **options)
     try:
@@ -301,26 +302,27 @@ def connect(
 ) -> Source:
     """Connect and log in to database 0 of a server, and send no other command.
 
-    This takes no right.  Nothing is known yet of the server.
+    This needs no right.  The state of the server (`Source.server`) is not known yet.
 
     Args:
         url: `redis://[USER@]HOST[:PORT][/DB]`, `rediss://` for TLS.  Never with a password.
-        password: None means no login (or `nopass` for a user name).
-        username: replaces the URL's.  None means the URL's, or the server's default user.
+        password: None means no login.  If a user is named, it means a user without a password
+            (`nopass`).
+        username: the user, if the URL names none.  None means the URL's user, or the server's
+            default user.
         ca_file: certificates to trust for TLS besides the system's.  Certificates are always
             verified.
         connect_timeout_s: seconds to wait for the connection.
         timeout_s: seconds to wait for each reply, and for the TLS handshake.
-        max_commands_per_second: the limit on commands, also MULTI and EXEC.  None means no limit.
-            A page of rows is one command of any size, and so is a script.
+        max_commands_per_second: the limit on commands, including MULTI and EXEC.  None means no
+            limit.  A command that reads a page of rows counts as one command, and so does a script.
 
     Raises:
         MissingExtraError: redis-py is not installed.
         RequestError: the URL cannot be used, or an option contradicts it.  Also if the URL is wrong
             about TLS, or the server's certificate cannot be verified.
-        SourceUnreachableError: there is no answer.
-        AuthenticationFailedError: the user or the password is wrong, or none was given where one is
-            needed.
+        SourceUnreachableError: the server does not answer.
+        AuthenticationFailedError: the user or the password is wrong, or a required one is missing.
     """
     address = parse_address(url)
     if username is not None and address.username not in (None, username):
@@ -340,10 +342,10 @@ def connect(
 
 
 def _check_certificates(address: Address, file: Path) -> None:
-    """Raise RequestError unless the file has certificates, and the URL is one for TLS.
+    """Raise RequestError if the file has no certificates, or if the URL is not for TLS.
 
-    For a file without certificates, redis-py only reports that the server cannot be reached.
-    Without TLS the file would be ignored.
+    If the file has no certificates, redis-py only reports that the server cannot be reached.
+    Without TLS, redis-py would ignore the file.
     """
     if not address.tls:
         raise RequestError(
@@ -356,7 +358,7 @@ def _check_certificates(address: Address, file: Path) -> None:
         why = None if file.is_file() else "does not exist, or is a folder or a pipe"
         if why is None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-    except ssl.SSLError:  # an OSError too
+    except ssl.SSLError:  # comes first, because it is an OSError, too
         why = "has no certificate that can be read"
     except OSError as error:
         why = f"cannot be read ({error.strerror})"
@@ -382,11 +384,11 @@ def _wire(
             "ssl_check_hostname": True,
             "ssl_ca_certs": str(ca_file) if ca_file else None,
         }
-    # Protocol 2 has plain nested lists, the same from every server.  With 3 some replies are maps.
+    # With protocol 2, all servers reply with nested lists.  With protocol 3, some replies are maps.
     wire: _Wire = kind(
         host=address.host,
         port=address.port,
-        db=0,  # another one is selected when the server's mode is known: not all have others
+        db=0,  # `open_source` selects another one later, because a cluster has no others
         protocol=2,
         socket_keepalive=True,
         **options,
@@ -399,7 +401,7 @@ def _connect(address: Address, wire: _Wire, probe_s: float) -> None:
 
     from claimlib.live.faults import reply_fault, transport_fault
 
-    # The handshake itself would wait for the whole timeout of a reply.
+    # If the server does not use TLS, the handshake would wait for the whole timeout of a reply.
     if address.tls and not speaks_tls(address, probe_s) and speaks_plain_text(address, probe_s):
         raise wrong_scheme(address)
     try:

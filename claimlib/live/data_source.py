@@ -37,9 +37,15 @@ _OPTIONS = {
     "max_commands_per_second": "the limit of each partition",
     "pending_per_partition": "approximate number of entries; default: one partition per stream",
 }
+"""The options of both data sources, each with its description."""
 _PENDING_COLUMNS = (
-    *("stream", "consumer_group", "id_ms", "id_seq"),
-    *("consumer", "delivery_time_ms", "delivery_count"),
+    "stream",
+    "consumer_group",
+    "id_ms",
+    "id_seq",
+    "consumer",
+    "delivery_time_ms",
+    "delivery_count",
 )
 _ENTRY_COLUMNS = ("stream", "id_ms", "id_seq", "fields")
 
@@ -73,7 +79,8 @@ class _StreamPartition(InputPartition):
 def split(span: Span, number: int) -> list[Span]:
     """Return ranges of ids that cover a span, each with about the same number of milliseconds.
 
-    There is at most one range for each millisecond.
+    Args:
+        number: the number of ranges.  There are fewer if the span has fewer milliseconds.
     """
     first, last = span
     width_ms = last.ms - first.ms + 1
@@ -102,8 +109,11 @@ class _StreamReader(DataSourceReader):
             pending = pending_summaries(servers, names, self._options.get("group", "*"))
         return [
             _StreamPartition(name, span)
-            for name, (number, whole) in pending.items()
-            for span in ([None] if whole is None else split(whole, -(-number // int(limit))))
+            for name, (count, whole_span) in pending.items()
+            # The number of ranges is rounded up.
+            for span in (
+                [None] if whole_span is None else split(whole_span, -(-count // int(limit)))
+            )
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -122,7 +132,8 @@ class _StreamReader(DataSourceReader):
             )
             for batch in batches:
                 if isinstance(batch, StreamGone | GroupGone):
-                    # Spark may have some of its rows already, so only a new query omits them.
+                    # Spark may already have some rows of the stream or group.  Only a new query
+                    # omits them.
                     raise SourceUnreachableError(
                         f"the stream {spell(batch.stream)}, or one of its groups, was removed while"
                         " it was read. Run the query again",
@@ -134,14 +145,14 @@ class _StreamReader(DataSourceReader):
                     yield self._batch(_entry_rows(batch))
 
     def _access(self) -> ServerAccess:
-        text = self._options
+        options = self._options
         return ServerAccess(
-            text["url"],
+            options["url"],
             max_commands_per_second=float(
-                text.get("max_commands_per_second", DEFAULT_COMMANDS_PER_SECOND)
+                options.get("max_commands_per_second", DEFAULT_COMMANDS_PER_SECOND)
             ),
-            password_file=Path(text["password_file"]) if "password_file" in text else None,
-            ca_file=Path(text["ca_file"]) if "ca_file" in text else None,
+            password_file=Path(options["password_file"]) if "password_file" in options else None,
+            ca_file=Path(options["ca_file"]) if "ca_file" in options else None,
         )
 
     def _batch(self, rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
@@ -192,7 +203,8 @@ class _RedisSource(DataSource):
         """Check the options, and return the reader.
 
         Raises:
-            RequestError: an option is unknown, or url is missing.
+            RequestError: an option is unknown, url is missing, or pending_per_partition is not a
+                number from 1.
         """
         del schema
         options = {name.lower(): value for name, value in self.options.items()}
@@ -203,10 +215,10 @@ class _RedisSource(DataSource):
                 f" {', '.join(_OPTIONS)}",
                 option=unknown[0],
             )
-        most = options.get("pending_per_partition", "1")
-        if not most.isdecimal() or int(most) == 0:
+        number = options.get("pending_per_partition", "1")
+        if not number.isdecimal() or int(number) == 0:
             raise RequestError(
-                f"pending_per_partition of {self.name()} must be a number from 1, not {most}",
+                f"pending_per_partition of {self.name()} must be a number from 1, not {number}",
                 option="pending_per_partition",
             )
         if "url" not in options:

@@ -1,19 +1,21 @@
 """Read a stream's entries over a span: every id, and the payloads of the pending entries.
 
-The span may hold far more than is pending, and entries may be large.  A read-only script (EVAL_RO)
-therefore returns all ids, and payloads only for pending ids.  If scripts are not allowed, whole
-entries are read and the other payloads are dropped here.  The rows are the same.
+The span may contain many entries that are not pending, and entries may be large.  A read-only
+script (EVAL_RO) therefore returns all ids, but payloads only for pending ids.  If scripts are not
+allowed, whole entries are read, and the payloads that are not needed are dropped here.  The rows
+are the same.
 
-The size of a reply is not known before, because XRANGE takes a number of entries, not of bytes.
+The size of a reply is not known in advance, because XRANGE limits the number of entries, not of
+bytes.  So COUNT is chosen such that the reply has about as many bytes as allowed, the budget:
 
-- The script stops when its budget of bytes is used up, so its reply is larger by one entry at most.
-  On the server it requests one entry first, and then more, eight at most.  It requests as many as
-  the budget has room for, by the size of the largest entry of its last request.  So it holds eight
-  entries at a time at most, and reads no more than the budget and eight entries.
-- Without scripts, COUNT begins at 1 for each stream, and doubles at most from one reply to the
-  next.  It is the budget divided by the size of the largest entry of the last reply.  If entries
-  have similar sizes, a reply is larger than the budget by one entry at most, too.  If large entries
-  follow many small ones, one reply has as many large entries as a page may have rows.
+- The script calls XRANGE several times, and stops when its budget is used up.  So its reply exceeds
+  the budget by one entry at most.  Its first COUNT is 1.  A later COUNT is at most 8, and at most
+  the rest of the budget divided by the size of the largest entry of the last call.  So the script
+  holds eight entries at a time at most, and reads at most eight entries more than the budget.
+- Without scripts, COUNT begins at 1 for each stream, and at most doubles from one reply to the
+  next.  It is at most the budget divided by the size of the largest entry of the last reply.  If
+  entries have similar sizes, a reply exceeds the budget by one entry at most, too.  If large
+  entries follow many small ones, one reply may have as many large entries as a page may have rows.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from claimlib.live.replies import fields, stream_id
 from claimlib.live.scripts import Scripts
 from claimlib.semantics.ids import StreamId
 
-# The bytes that an entry takes in a reply besides its texts, and that each text takes besides its
-# own bytes.  They are not less than the lengths and line ends of the protocol.
+# The bytes of an entry in a reply besides its texts, and of each text besides the text itself.  The
+# protocol's lengths and line ends do not take more.
 _BYTES_PER_ENTRY = 64
 _BYTES_PER_TEXT = 16
 
-# Return entries of a range, up to a number of entries and a number of bytes.  Entries with the
-# given ids have id and fields.  The others have the id only.  The first element of the reply is 1
-# if the range may have more.
+# Return entries of a range, up to a number of entries and a number of bytes.  ARGV: first id, last
+# id, number of entries, number of bytes, wanted ids.  Wanted entries have id and fields.  Other
+# entries have only the id.  The first element of the reply is 1 if the range may have more entries.
 _ENTRIES_OF_RANGE = f"""
 local wanted = {{}}
 for i = 5, #ARGV do wanted[ARGV[i]] = true end
@@ -59,10 +61,10 @@ end
 
 
 class _Piece(NamedTuple):
-    """Hold what one reply has of a range.
+    """Hold the rows of a range that one reply has.
 
     Attributes:
-        is_cut: True if the range may have more behind the last row.
+        is_cut: True if the range may have more rows after the last one.
     """
 
     rows: tuple[EntryRow, ...]
@@ -71,24 +73,30 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Count:
-    """Hold the number of entries that an XRANGE requests, if nothing else limits its reply."""
+    """Choose COUNT of XRANGE, because nothing else limits the reply without a script.
+
+    Attributes:
+        most: the most entries of a reply.
+        budget_bytes: the number of bytes that a reply should not exceed.
+        now: COUNT of the next XRANGE.
+    """
 
     most: int
     budget_bytes: int
     now: int = 1
 
     def follow(self, largest_bytes: int) -> None:
-        """Adapt the number to the largest entry of a reply."""
+        """Adapt COUNT to the size of the largest entry of a reply."""
         room = self.budget_bytes // largest_bytes
         self.now = max(1, min(2 * self.now, self.most, room))
 
 
 class EntryWalk:
-    """Read the entries of one stream after the other.
+    """Read the entries of streams, one stream at a time.
 
     Args:
         page_size: the most rows per page, and the most pending ids per command.
-        reply_bytes: the bytes per reply and per page.  The module describes its exceptions.
+        reply_bytes: the most bytes per reply and per page.  The module describes the exceptions.
     """
 
     def __init__(
@@ -112,7 +120,7 @@ class EntryWalk:
         No page is empty.
 
         Raises:
-            SourceError: as `Source.call`.
+            SourceError: see `Source.call`.
         """
         if wanted.span is None:
             return
@@ -121,7 +129,7 @@ class EntryWalk:
         count = _Count(self._page_size, self._reply_bytes)
         while True:
             wanted_ids = wanted.upcoming(self._page_size) if self._with_fields else []
-            # There may be more wanted ids after the last id of this request.
+            # If there may be more wanted ids than fit in this request, it ends at its last one.
             stop = wanted_ids[-1] if len(wanted_ids) == self._page_size else end
             piece = self._piece(stream, start, stop, wanted_ids, count)
             yield from self._bounded(piece.rows)
@@ -167,12 +175,15 @@ class EntryWalk:
         is_cut = len(entries) == count.now
         if entries:
             count.follow(max(_size(texts) for _, texts in entries))
-        kept = set(wanted_ids)
-        rows = (EntryRow(stream_id(raw), fields(t) if raw in kept else None) for raw, t in entries)
+        wanted = set(wanted_ids)
+        rows = (
+            EntryRow(stream_id(raw_id), fields(texts) if raw_id in wanted else None)
+            for raw_id, texts in entries
+        )
         return _Piece(tuple(rows), is_cut)
 
     def _bounded(self, rows: tuple[EntryRow, ...]) -> Iterator[tuple[EntryRow, ...]]:
-        """Yield the rows in pages that have the budget's bytes, and one entry more, at most."""
+        """Yield the rows in pages.  Each exceeds `reply_bytes` by one entry at most."""
         begin = size = 0
         for end, row in enumerate(rows, start=1):
             size += _size([text for field in row.fields or () for text in field])

@@ -26,7 +26,7 @@ class Pacer:
 
     Args:
         max_per_second: commands per second.  None means as fast as the server answers.
-        clock: seconds, never running backwards.
+        clock: monotonic time in seconds.
         sleep: waits for a number of seconds.
     """
 
@@ -78,8 +78,8 @@ class LatencyLimit:
     def wait(self, sources: Iterable[Source]) -> None:
         """Pause until each server answers in time.
 
-        If its last answers came in time, there is no pause.  Otherwise TIME is sent after each
-        pause.
+        There is no pause if the server's last answers came in time.  Otherwise TIME is sent after
+        each pause, to measure again.
 
         Raises:
             SourceUnreachableError: a server still answers too slowly after five minutes.

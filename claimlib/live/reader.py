@@ -1,19 +1,18 @@
 """Read the consumer groups of a server, and the stream entries that their pending entries need.
 
-The order makes the result right.  Of each stream the pending entries are read first and the entries
-second.  So an id that counts as absent was absent after it was read as pending.  Other clients
-write meanwhile.  So this is certain:
+Other clients write while a stream is read.  So the pending entries of the stream are read first,
+and its entries second.  This order makes two statements certain:
 
-- each pending row was pending, with that owner, time and count, when its page was read;
-- each pending id without an entry was absent when the stream was read, after the pending entries.
+- Each pending row was pending, with this owner, time and count, when its page was read.
+- Each pending id without an entry was absent from the stream after it was read as pending.
 
-Entries that are delivered after a group's first page was read are left to the next reading.  The
-pages end at the last id that was pending then, because reading a busy group would never end.
+The pages of a group end at the last id that was pending when the first page was read.  The next
+reading reads entries that are delivered later.  Otherwise reading a busy group might never end.
 
-XPENDING reports how long an entry has been idle, not when it was delivered.  It runs in a
+XPENDING reports how long an entry has been idle, not when it was delivered.  So it runs in a
 transaction with TIME.  The server's clock stops in a transaction (Redis from 7.2 on, Valkey), so
-the difference is the delivery time to the millisecond.  On Redis 7.0 the clock goes on while a page
-is built.  TIME comes last, so no entry seems idle for longer than it is.
+TIME minus the idle time is the exact delivery time in milliseconds.  On Redis 7.0 the clock goes on
+while a page is built.  TIME comes last, so no entry seems idle for longer than it is.
 
 Only commands that read are sent: HELLO, INFO, SCAN, TIME, XINFO STREAM, XINFO GROUPS, XINFO
 CONSUMERS, XPENDING, XRANGE, EVAL_RO, and MULTI and EXEC around some of them.
@@ -29,12 +28,16 @@ Memory holds:
 
 docs/decisions/027 has the sizes.
 
-In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  If
-a stream moves between two SCANs, no master or two masters may name it.  So if the slot map has
-changed meanwhile, all masters are searched again for streams that were not read yet.  If slots are
-being moved, all masters are searched twice.  A key only moves from one master to another, and one
-of the two rounds searches these masters in that order.  If the slot of a stream moved, the stream
-is read again in the next round.  Streams of masters that do not answer are not read.
+In a cluster, SCAN is sent to every master, and each stream is read from the master of its slot.  A
+stream may move between two SCANs, so that no master names it, or two masters do.  Therefore the
+masters are searched in rounds for streams that were not read yet:
+
+- If the slot map has changed during a round, another round follows.
+- If slots are being moved, a second round follows even if the slot map has not changed.  One of two
+  rounds finds a stream that moves from one master to another.
+- If the slot of a stream moved while the stream was read, the next round reads the stream again.
+
+Streams of masters that do not answer are not read.
 """
 
 from __future__ import annotations
@@ -102,7 +105,7 @@ DEFAULT_REPLY_BYTES = 4 * 1024 * 1024
 _MOST_ROUNDS = 5
 """The most times that the masters of a cluster are searched while its slots move."""
 
-# XINFO STREAM also returns the first and the last entry with their payloads.  These are left out.
+# Return the reply of XINFO STREAM without the first and the last entry, which may be large.
 _STATE_OF_STREAM = """
 local state, needed = redis.call('XINFO', 'STREAM', KEYS[1]), {}
 for i = 1, #state, 2 do
@@ -128,25 +131,27 @@ def read_source(
 ) -> Iterator[Batch]:
     r"""Yield the matching streams, their groups, pending entries and entries (see `batches`).
 
-    Nothing is read ahead.  A batch is what the server held when the caller requested the batch.  If
-    one reply becomes several pages of entries, this is true of the first page only.  A stream
-    without a matching group is reported too, as `StreamDone` with nothing pending.  A stream that
-    the glob names and that does not exist is not reported.
+    Nothing is read ahead.  A batch shows the server as it was when the caller requested the batch.
+    If one reply becomes several pages of entries, this is true only of the first page.  A stream
+    without a matching group is reported, too, as `StreamDone` with nothing pending.  If the glob is
+    the name of a stream that does not exist, no stream is reported.
 
     Args:
         servers: the server or the cluster, which has its own pace.
-        stream_glob: as SCAN's MATCH.  Without any of `*?[\` it is a name and is not searched for.
-        group_glob: as Redis would match it.  Servers have no such search for groups.
+        stream_glob: a glob as for MATCH of SCAN.  Without any of `*?[\` it is a name, and SCAN is
+            not sent.
+        group_glob: a glob with the same rules.  It is matched here, because servers cannot search
+            for groups.
         fields: True to read the payloads of pending entries.
         pending_page: rows per page of pending entries.
         entry_page: rows per page of entries.
         scan_page: keys that one SCAN looks at.
-        reply_bytes: the most bytes of entries that one reply, and one page of entries, has, besides
-            one more entry.  `live.entries` describes the exceptions.
-        also_spans: the first and the last id of a span, by stream.  Its entries are read too,
-            because groups that are not read have pending entries there.  It counts only for streams
-            with a group that is read.  Payloads are read only of what is pending in the groups
-            read.
+        reply_bytes: the number of bytes that one reply, and one page of entries, exceeds by one
+            entry at most.  `live.entries` describes the exceptions.
+        also_spans: the first and the last id of a span, by stream.  The entries of the span are
+            read, too, because groups that are not read have pending entries there.  A span counts
+            only if a group of its stream is read.  Payloads are read only for entries that are
+            pending in the groups that are read.
 
     Returns:
         The batches.  They take no more than a page of memory at a time.
@@ -154,12 +159,11 @@ def read_source(
     Raises:
         RequestError: a page size is below 1, or a span ends before it begins.  Also `GlobError` if
             a glob cannot be used.
-        WrongTypeError: the one stream that the glob names is not a stream (while reading).
+        WrongTypeError: the key that the glob names is not a stream (while reading).
         PermissionDeniedError: a command or a key is denied (while reading).
-        SourceUnreachableError: the connection broke, or the server is not what it was when the
-            source was opened, or slots of a cluster keep moving (while reading).  Also if the
-            stream that was named belongs to a master that does not answer.  Discard all batches
-            that were yielded.
+        SourceUnreachableError: the connection broke, or the server is not the one that was opened,
+            or slots of a cluster keep moving (while reading).  Also if the named stream belongs to
+            a master that does not answer.  Discard all batches that were yielded.
     """
     _check_sizes(
         pending_page=pending_page,
@@ -169,7 +173,7 @@ def read_source(
     )
     spans = dict(also_spans or {})
     _check_spans(spans)
-    return _reading(
+    return _new_reading(
         servers,
         stream_glob,
         group_glob,
@@ -188,23 +192,23 @@ def stream_names(servers: Servers, stream_glob: str | bytes = "*") -> Iterator[b
     Raises:
         SourceError: see `read_source`.
     """
-    return _reading(servers, stream_glob, "*", fields=False).stream_names()
+    return _new_reading(servers, stream_glob, "*", fields=False).stream_names()
 
 
 def pending_summaries(
     servers: Servers, streams: Iterable[bytes], group_glob: str | bytes = "*"
 ) -> dict[bytes, tuple[int, Span | None]]:
-    """Return, by stream, the number of pending entries, and the first and the last of their ids.
+    """Return, by stream, the number of pending entries, and the span of their ids.
 
-    The span is None if nothing is pending, or the stream is gone.
+    The span is None if nothing is pending, or if the stream is gone.
 
     Raises:
         SourceError: see `read_source`.
     """
-    reading = _reading(servers, "*", group_glob, fields=False)
+    reading = _new_reading(servers, "*", group_glob, fields=False)
     servers.slot_map()
     return {
-        stream: reading.of_nodes[servers.source_of(stream)].pending_summary(stream)
+        stream: reading.by_source[servers.source_of(stream)].pending_summary(stream)
         for stream in streams
     }
 
@@ -221,21 +225,23 @@ def read_stream(
     """Yield the batches of one stream, as `read_source` does.
 
     Args:
-        stream_glob: that of `stream_names`.  If it names one stream, that stream may be missing.
-        span: read the pending entries and the entries from the first to the last of these ids only.
+        stream_glob: the glob that `stream_names` got.  If it is a name, the stream may not exist.
+            In this case nothing is yielded.
+        span: the first and the last id.  Only pending entries and entries between them are read.
+            None means the whole stream.
 
     Raises:
-        SourceError: see `read_source`.  Also if the stream moves to another node meanwhile.
+        SourceError: see `read_source`.  Also if the stream moves to another node while it is read.
     """
     spans = None if span is None else {stream: span}
-    reading = _reading(servers, stream_glob, group_glob, fields=fields, spans=spans)
+    reading = _new_reading(servers, stream_glob, group_glob, fields=fields, spans=spans)
     servers.slot_map()
-    node = reading.of_nodes[servers.source_of(stream)]
+    node = reading.by_source[servers.source_of(stream)]
     node.pending_span = span
     yield from node.batches(stream)
 
 
-def _reading(
+def _new_reading(
     servers: Servers,
     stream_glob: str | bytes,
     group_glob: str | bytes,
@@ -249,7 +255,7 @@ def _reading(
 ) -> _Reading:
     streams, groups, scripts = _glob(stream_glob), _glob(group_glob), Scripts()
 
-    def of_node(source: Source) -> _NodeReading:
+    def node_reading(source: Source) -> _NodeReading:
         walk = EntryWalk(
             source, scripts, with_fields=fields, page_size=entry_page, reply_bytes=reply_bytes
         )
@@ -257,7 +263,7 @@ def _reading(
             source, streams, groups, dict(spans or {}), scripts, walk, pending_page, scan_page
         )
 
-    return _Reading(servers, {source: of_node(source) for source in servers.nodes})
+    return _Reading(servers, {source: node_reading(source) for source in servers.nodes})
 
 
 def _check_sizes(**sizes: int) -> None:
@@ -290,7 +296,7 @@ def _glob(glob: str | bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _FirstPage:
-    """Hold a group at the time of its first page.
+    """Hold the state of a group when its first page was read.
 
     Attributes:
         end: the last id that was pending then.
@@ -307,12 +313,13 @@ class _Reading:
     """Read one or several servers.
 
     Attributes:
-        read: the streams that were read.
-        moved: the streams that moved to another node while they were read, each with the error.
+        by_source: the reading of each server.
+        read: the streams whose reading has begun, without those that moved.
+        moved: the streams that moved to another node while they were read, each with its error.
     """
 
     servers: Servers
-    of_nodes: Mapping[Source, _NodeReading]
+    by_source: Mapping[Source, _NodeReading]
     read: set[bytes] = field(default_factory=set)
     moved: dict[bytes, SlotMovedError] = field(default_factory=dict)
 
@@ -342,11 +349,12 @@ class _Reading:
         Raises:
             SourceUnreachableError: slots keep moving.
         """
+        # `is_second` is True if the last round has begun and ended with the same slot map.
         before, is_second = self.servers.slot_map(), False
         for _ in range(_MOST_ROUNDS):
             self.read -= self.moved.keys()
             self.moved.clear()
-            for node in self.of_nodes.values():
+            for node in self.by_source.values():
                 for stream in node.stream_names():
                     if stream not in self.read:  # SCAN may name a key again
                         self.read.add(stream)
@@ -366,25 +374,26 @@ class _Reading:
 
     def _stream(self, stream: bytes) -> Iterator[Batch]:
         try:
-            yield from self.of_nodes[self.servers.source_of(stream)].batches(stream)
+            yield from self.by_source[self.servers.source_of(stream)].batches(stream)
         except SlotMovedError as error:
             self.moved[stream] = error
             yield StreamGone(stream)
         except SourceUnreachableError as error:
             if not self.servers.down:
                 raise
-            # A cluster may refuse to answer because of these masters.
+            # A cluster may refuse to answer because some of its masters are down.
             down = "; ".join(master.reason for master in self.servers.down)
             raise SourceUnreachableError(f"{error.message}; {down}", **error.fields) from error
 
 
 @dataclass(slots=True)
 class _NodeReading:
-    """Read streams of one server, as they were requested.
+    """Read the requested streams of one server.
 
     Attributes:
+        also_spans: see `read_source`.
         pending_span: the first and the last id of the pending entries that are read.  None means
-            all.
+            all pending entries.
     """
 
     source: Source
@@ -398,7 +407,7 @@ class _NodeReading:
     pending_span: Span | None = None
 
     def pending_summary(self, stream: bytes) -> tuple[int, Span | None]:
-        """Return `pending_summaries` of one stream."""
+        """Return the value of `pending_summaries` for one stream."""
         number, ids = 0, list[StreamId]()
         try:
             for group in self._last_delivered_ids(stream):
@@ -411,12 +420,15 @@ class _NodeReading:
         return number, (min(ids), max(ids)) if ids else None
 
     @property
-    def _is_name(self) -> bool:
+    def _names_one_stream(self) -> bool:
         return names.literal_name(self.stream_glob) is not None
 
     def stream_names(self) -> Iterator[bytes]:
-        """Yield the names of the matching streams.  A given name is yielded in any case."""
-        if self._is_name:
+        """Yield the names of the matching streams.
+
+        If the glob is a name, yield it even if there is no such stream.
+        """
+        if self._names_one_stream:
             yield self.stream_glob
             return
         match = ("MATCH", self.stream_glob, "COUNT", self.scan_page, "TYPE", "stream")
@@ -429,13 +441,13 @@ class _NodeReading:
 
     def batches(self, stream: bytes) -> Iterator[Batch]:
         """Yield the batches of one stream."""
-        # A key found by SCAN was a stream.  If it is no stream any more, the stream is gone.  A
-        # stream that was only named may never have existed.
-        gone = VanishedError if self._is_name else (VanishedError, WrongTypeError)
+        # A key that SCAN found was a stream.  If it now has another type, the stream is gone.  A
+        # key that the glob names may never have been a stream, so another type is an error.
+        gone_errors = VanishedError if self._names_one_stream else (VanishedError, WrongTypeError)
         try:
             last_delivered_ids = self._last_delivered_ids(stream)
-        except gone:
-            if not self._is_name:
+        except gone_errors:
+            if not self._names_one_stream:
                 yield StreamGone(stream)
             return
         try:
@@ -446,15 +458,15 @@ class _NodeReading:
     def _groups_then_entries(
         self, stream: bytes, last_delivered_ids: Mapping[bytes, StreamId]
     ) -> Iterator[Batch]:
-        held: list[PackedIds] = []
+        pending_ids: list[PackedIds] = []
         for group, last_delivered_id in last_delivered_ids.items():
             if names.matches(self.group_glob, group):
                 ids = PackedIds()
                 if (yield from self._group(stream, group, last_delivered_id, ids)):
-                    held.append(ids)
-        # All pending ids of the stream are held now, so its entries can be read.
+                    pending_ids.append(ids)
+        # All pending ids of the stream are known now, so its entries can be read.
         counters, read_ms = self._counters(stream)
-        wanted = Wanted(held, self.also_spans.get(stream) if held else None)
+        wanted = Wanted(pending_ids, self.also_spans.get(stream) if pending_ids else None)
         entry_count = 0
         for rows in self.walk.pages(stream, wanted):
             entry_count += len(rows)
@@ -470,8 +482,8 @@ class _NodeReading:
             complete_from,
             complete_to,
             read_ms,
-            group_count=len(held),
-            pending_count=sum(ids.count for ids in held),
+            group_count=len(pending_ids),
+            pending_count=sum(ids.count for ids in pending_ids),
             entry_count=entry_count,
             entries_added=counters.entries_added,
             closing=closing,
@@ -510,7 +522,7 @@ class _NodeReading:
             return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
 
     def _counters(self, stream: bytes) -> tuple[StreamCounters, int]:
-        """Return the stream's counters, and the server's time (ms since the epoch) of them."""
+        """Return the stream's counters, and the server's time (ms since the epoch) of the reply."""
         time = ("TIME",)
         reply, now = self.scripts.or_else(
             lambda: self.source.transaction(("EVAL_RO", _STATE_OF_STREAM, 1, stream), time),
@@ -520,7 +532,7 @@ class _NodeReading:
         with understood(self.source.label, "XINFO STREAM"):
             counters = stream_counters(reply)
         if not self.source.server.trims_in_order:
-            # An id above the first one may have been trimmed, too.
+            # Trimming may have deleted ids above the first one, too (`semantics.stream_life`).
             counters = replace(counters, max_deleted_id=None)
         return counters, read_ms
 

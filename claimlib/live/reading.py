@@ -13,7 +13,7 @@ from claimlib.semantics.ids import StreamId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReading(ServerAccess):
-    """State how to read a server.  A call reads it from the start, over new connections.
+    """State how to read a server.  Each call reads it from the start, over new connections.
 
     Attributes:
         stream_glob, group_glob: the streams and groups that are read.

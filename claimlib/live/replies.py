@@ -21,15 +21,15 @@ def understood(label: str, command: str) -> Iterator[None]:
     Otherwise a reply of another form would look like a fault of claimlib.
 
     Raises:
-        RequestError: the reply does not have the form that it has on every server known.
+        RequestError: the reply does not have the form that every known server returns.
     """
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        lacks = isinstance(error, KeyError) and isinstance(error.args[0], bytes)
+        lacks_field = isinstance(error, KeyError) and isinstance(error.args[0], bytes)
+        reason = f"it has no {error.args[0].decode()}" if lacks_field else error
         raise RequestError(
-            f"the reply of {label} to {command} cannot be understood"
-            f" ({f'it has no {error.args[0].decode()}' if lacks else error}): claimlib knows the"
+            f"the reply of {label} to {command} cannot be understood ({reason}): claimlib knows the"
             " replies of Redis 7 and of Valkey; check whether a proxy or another server answers"
             " there",
             source=label,
@@ -38,9 +38,9 @@ def understood(label: str, command: str) -> Iterator[None]:
 
 
 def stream_id(raw: bytes) -> StreamId:
-    """Return an id as servers write it.
+    """Return the id that a server wrote.
 
-    This is faster than `ids.parse_id`, which reads what people write.
+    This is faster than `ids.parse_id`, which accepts every form that users write.
     """
     ms, _, seq = raw.partition(b"-")
     return StreamId(int(ms), int(seq))
@@ -49,14 +49,14 @@ def stream_id(raw: bytes) -> StreamId:
 def time_ms(reply: Sequence[bytes]) -> int:
     """Return the milliseconds of TIME's seconds and microseconds.
 
-    They are cut off in the same way as the server cuts off its own clock.
+    Fractions of a millisecond are cut off, as the server does with its own clock.
     """
     seconds, microseconds = reply
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def attributes(reply: Sequence[Any]) -> dict[bytes, Any]:
-    """Return the names and values that alternate in a list, as XINFO writes them."""
+    """Return a dictionary of the names and values that alternate in a list of XINFO."""
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
@@ -77,12 +77,12 @@ def stream_counters(reply: Sequence[Any]) -> StreamCounters:
 
 
 def fields(reply: Sequence[bytes]) -> Fields:
-    """Return an entry's names and values in their order, repeated names kept."""
+    """Return an entry's names and values in their order, including repeated names."""
     return tuple(zip(reply[::2], reply[1::2], strict=True))
 
 
 def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRow, ...]:
-    """Return a page of XPENDING read at `now_ms` of the server's clock."""
+    """Return the rows of a page of XPENDING that was read at `now_ms` of the server's clock."""
     return tuple(
         PendingRow(stream_id(raw), consumer, now_ms - idle_ms, delivery_count)
         for raw, consumer, idle_ms, delivery_count, *_ in reply  # later servers may add fields
@@ -90,7 +90,7 @@ def pending_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[PendingRo
 
 
 def consumer_rows(reply: Sequence[Sequence[Any]], now_ms: int) -> tuple[ConsumerRow, ...]:
-    """Return the consumers of XINFO CONSUMERS read at `now_ms` of the server's clock."""
+    """Return the consumers of XINFO CONSUMERS that was read at `now_ms` of the server's clock."""
     return tuple(_consumer_row(attributes(consumer), now_ms) for consumer in reply)
 
 

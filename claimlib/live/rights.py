@@ -1,9 +1,9 @@
 """Find out which of the rights for a snapshot or a writeback a server's user has.
 
-Each right is tried by a command that needs it, and that changes nothing.  A command that takes a
+Each right is tried by a command that needs the right and changes nothing.  A command that takes a
 key gets a key that does not exist.  A server checks the user's right to a command first, and the
-right to the key second.  Only a refusal because of a missing right counts.  Any other answer comes
-after the server checked both.
+right to the key second.  Only a refusal because of a missing right counts.  Any other answer shows
+that the server has checked both rights, and that the user has them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rights(NamedTuple):
 
     Attributes:
         commands: the rights to commands.
-        keys: the right to keys.
+        keys: the right to the keys of these commands.
     """
 
     commands: tuple[Right, ...]
@@ -96,7 +96,7 @@ SNAPSHOT_RIGHTS = Rights(
             "single replies may become large",
             is_needed=False,
         ),
-        # MULTI comes last, because without +exec only the end of the connection ends it.
+        # MULTI comes last.  If +exec is missing, its transaction ends only with the connection.
         *_needed(_SNAPSHOT_FAILS, "+exec", "+multi"),
     ),
     Right(
@@ -131,9 +131,10 @@ def tried_rights(
         SourceUnreachableError: the connection broke, or the server cannot answer now.
     """
     key = f"claimlib:none:{secrets.token_hex(16)}".encode()
-    fails = rights.commands[-1].without
-    select = (Right("+select", ("SELECT", db), fails),) if db else ()
-    cluster = (Right("+cluster|nodes", ("CLUSTER", "NODES"), fails),) if mode == CLUSTER else ()
+    # Without these two rights, the command fails as without its last one.
+    failure = rights.commands[-1].without
+    select = (Right("+select", ("SELECT", db), failure),) if db else ()
+    cluster = (Right("+cluster|nodes", ("CLUSTER", "NODES"), failure),) if mode == CLUSTER else ()
     keys: Tried | None = None
     for right in (*select, *cluster, *rights.commands):
         denied = _denial(source, [key if word is _KEY else word for word in right.words])
@@ -150,7 +151,7 @@ def tried_rights(
 def _denial(source: Source, words: Sequence[Word]) -> PermissionDeniedError | None:
     """Return the server's refusal of a command because of a missing right.
 
-    The result is None if the user may send it.
+    The result is None if the user has the right.
     """
     try:
         source.call(*words)

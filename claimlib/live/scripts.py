@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Scripts:
-    """Remember that the user may not run scripts, so that a refused script is not sent again."""
+    """Remember if a script was denied, so that no other script is sent."""
 
     def __init__(self) -> None:
         self._allowed = True
@@ -20,12 +20,13 @@ class Scripts:
         """Return the result of the script, or of plain commands if scripts are not allowed.
 
         Raises:
-            SourceError: as the functions that are called.
+            SourceError: one of the two functions raises it.
         """
         if self._allowed:
             try:
                 return script()
             except PermissionDeniedError:
-                # If the key, or a command of the script, is denied, the plain command raises this.
+                # If the key or a command in the script was denied, the plain commands are denied,
+                # too, and raise this error.
                 self._allowed = False
         return plain()

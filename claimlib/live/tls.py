@@ -23,7 +23,8 @@ def speaks_tls(address: Address, timeout_s: float) -> bool:
         with socket.create_connection((address.host, address.port), timeout_s) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it may require a certificate of the client
+        # Only a TLS server sends an alert, for example because it requires a client's certificate.
+        return "ALERT" in (error.reason or "")
     except OSError:
         return False
     return True
@@ -41,10 +42,10 @@ def speaks_plain_text(address: Address, timeout_s: float) -> bool:
 
 def wrong_scheme(address: Address) -> RequestError:
     """Build the error of a URL that is wrong about TLS."""
-    lacks, right = ("does not use TLS", "redis") if address.tls else ("uses TLS", "rediss")
+    actual, scheme = ("does not use TLS", "redis") if address.tls else ("uses TLS", "rediss")
     return RequestError(
-        f"the server at {address.label} {lacks}: begin the URL with {right}://, as in"
-        f" {right}://{address.label}",
+        f"the server at {address.label} {actual}: begin the URL with {scheme}://, as in"
+        f" {scheme}://{address.label}",
         source=address.label,
     )
 

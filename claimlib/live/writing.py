@@ -1,24 +1,25 @@
 """Write claims, acknowledgements and removals of consumers to a server.
 
 Each batch is one script (EVAL).  The server's clock stops in a script (Redis from 7.2 on, Valkey),
-and no other command runs meanwhile.  So the script knows the time at which its XCLAIM runs.  It
-computes the minimum idle time from it: the time since the latest delivery time that may be claimed
-(`FencedBatch.latest_delivery_ms`).  In MULTI, a client would have to compute it from an earlier
-TIME.  It would then be too small by the time in between.  XCLAIM would take an entry that was
-delivered within the same time after the snapshot.  A script also takes fewer rights than MULTI,
-EXEC and the commands would.
+and no other command runs meanwhile.  So the script knows the time at which its XCLAIM runs.  From
+this time, it computes XCLAIM's minimum idle time: the time since the latest delivery that may be
+claimed (`FencedBatch.latest_delivery_ms`).
 
-Redis 7.0 lets the clock go on within a script.  TIME comes after XPENDING there, so no entry seems
-delivered earlier than it was.  TIME comes before XCLAIM, because its minimum idle time is the
-second condition.
+MULTI cannot replace the script.  A client would have to compute the minimum idle time from an
+earlier TIME, so it would be too small.  XCLAIM would then also take an entry that was delivered
+shortly after the snapshot.  A script also needs fewer rights than MULTI and EXEC.
 
-The least a server's user needs (an access rule, as in `ACL SETUSER`):
+On Redis 7.0 the clock goes on within a script.  TIME comes after XPENDING, so no entry seems to be
+delivered earlier than it was.  TIME comes before XCLAIM, because XCLAIM checks the minimum idle
+time again.
+
+A writeback needs at least these rights of the server's user (an access rule, as in `ACL SETUSER`):
 
     writer on >PASSWORD ~* -@all +info +time +eval +xpending +xrange +xclaim +xack
         +xgroup|delconsumer
 
-A database other than 0 needs `+select`, and a cluster `+cluster|nodes`.  `~orders:*` for `~*`
-confines the user to some streams.
+A database other than 0 needs `+select`.  A cluster needs `+cluster|nodes`.  `~orders:*` instead of
+`~*` confines the user to some streams.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ another client."""
 class Outcome(StrEnum):
     """Name the outcome for an entry on the server.
 
-    MOVED: it belongs to the consumer, with the delivery count.  ACKNOWLEDGED: XACK removed it.
-    TOUCHED: it is pending, but not as the snapshot read it, and was left alone.  GONE: it is not
-    pending.  XCLAIM may have removed it, because its stream entry was deleted since.
+    Attributes:
+        MOVED: the entry now has the new consumer and the new delivery count.
+        ACKNOWLEDGED: XACK removed the entry.
+        TOUCHED: the entry is pending, but not as the snapshot read it.  It was left alone.
+        GONE: the entry is not pending.  XCLAIM may have removed it, because the stream no longer
+            has it.
     """
 
     MOVED = "moved"
@@ -60,7 +64,7 @@ class Outcome(StrEnum):
 
 
 class Written(NamedTuple):
-    """Hold what became of one entry.
+    """Hold the outcome for one entry.
 
     Attributes:
         delivery_time_ms: when it was claimed, by the server's clock.  None unless it was moved.
@@ -75,12 +79,14 @@ _CODES = {
     -2: Written(Outcome.GONE),
     -3: Written(Outcome.ACKNOWLEDGED),
 }
-"""The outcomes by what a script returns.  For a moved entry it returns its delivery time."""
+"""The outcomes by the numbers that a script returns.  For a moved entry, the number is its delivery
+time."""
 
-# ARGV: group, latest delivery time; the new consumer and delivery count; the present consumer and
-# delivery count (-1: not pending); ids, in order.
+# The beginning of both scripts reads the state of each id.  KEYS: the stream.  ARGV: group, latest
+# delivery time; the new consumer and delivery count; the expected consumer and delivery count (-1
+# if not pending); ids, in order.
 # A page of XPENDING is far faster than a call for each id.  If the consumer has other entries
-# between the ids, the pages become smaller.
+# between the ids, the pages become smaller.  Ids that the pages do not have are read one by one.
 _FENCE = """
 local stream, group, latest = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local consumer, count, owner, owner_count = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
@@ -112,7 +118,9 @@ local function is_expected(state)
 end
 """
 
-# XCLAIM removes an entry that the stream lacks, and does not return its id.
+# An entry that already has the new consumer and delivery count was moved by an earlier attempt.
+# XCLAIM removes an entry that the stream lacks, and does not return its id.  So the outcome of such
+# an entry stays -2.
 _CLAIM = (
     _FENCE
     + """
@@ -154,7 +162,7 @@ return outcomes
 """
 )
 
-# ARGV: group, ids.
+# Acknowledge each pending id that the stream lacks.  KEYS: the stream.  ARGV: group, ids.
 _ACKNOWLEDGE_DELETED = """
 local outcomes = {}
 for i = 2, #ARGV do
@@ -171,18 +179,18 @@ return outcomes
 """
 
 STILL_PENDING = "the consumer still has pending entries"
-# The server runs a script as one command: nothing is delivered between the check and the removal.
+# The server runs a script as one command, so no entry is delivered between check and removal.
 REMOVE_IF_NOTHING_PENDING = (
     "if #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) > 0"
     f" then return redis.error_reply('ERR {STILL_PENDING}: it was not"
     " removed') end return redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2])"
 ).encode()
 """The script that removes a consumer that has nothing pending.  KEYS: the stream.  ARGV: group,
-consumer.  XGROUP DELCONSUMER alone drops what the consumer has pending."""
+consumer.  XGROUP DELCONSUMER alone would also remove the consumer's pending entries."""
 
 
 class PendingState(NamedTuple):
-    """Hold the owner and the delivery count of pending entries."""
+    """Hold the owner and the delivery count that some pending entries have in common."""
 
     consumer: bytes
     delivery_count: int
@@ -193,13 +201,14 @@ _NOT_PENDING = PendingState(b"", -1)
 
 @dataclass(frozen=True, slots=True)
 class FencedBatch:
-    """State claims or acknowledgements of entries of one group that are in one state.
+    """State claims or acknowledgements of entries of one group that have the same state.
 
     Attributes:
-        ids: in order.
-        expected: their expected state on the server.  None means that they are not pending.
+        ids: the ids of the entries, in order.
+        expected: the state that the entries should have on the server.  None means that they should
+            not be pending.
         latest_delivery_ms: entries that were delivered later are left alone.
-        claimed: their state on the server afterwards.  None means that they are acknowledged.
+        claimed: the state of the entries after the claim.  None means that they are acknowledged.
     """
 
     stream: bytes
@@ -213,8 +222,8 @@ class FencedBatch:
         """Return the command."""
         script = _ACKNOWLEDGE if self.claimed is None else _CLAIM
         states = (*(self.claimed or _NOT_PENDING), *(self.expected or _NOT_PENDING))
-        fixed = (self.group, self.latest_delivery_ms, *states)
-        return ["EVAL", script, 1, self.stream, *fixed, *self.ids]
+        arguments = (self.group, self.latest_delivery_ms, *states)
+        return ["EVAL", script, 1, self.stream, *arguments, *self.ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +245,12 @@ EntryBatch = FencedBatch | Deletions
 def write_entries(servers: Servers, batches: Iterable[EntryBatch]) -> Iterator[list[Written]]:
     """Send batches, and yield the outcome of each entry, in order.
 
-    If the stream of a batch has moved to another master of a cluster, it is sent there, once.
+    If the stream of a batch has moved to another master of a cluster, the batch is sent again, to
+    this master.  This is done once.
 
     Raises:
-        SourceError: the server refused a batch, or the connection broke.  What was written before
-            stays.  A repeat recognizes its own claims by owner, delivery count and delivery time.
+        SourceError: the server refused a batch, or the connection broke.  Earlier changes stay.  A
+            repeat recognizes its own claims by owner, delivery count and delivery time.
     """
     rest = iter(batches)
     while pipeline := list(islice(rest, BATCHES_PER_PIPELINE)):
@@ -271,8 +281,8 @@ def _replies(servers: Servers, batches: Sequence[EntryBatch]) -> list[Any]:
 
 
 def _written(source: Source, batch: EntryBatch, reply: Any) -> list[Written]:
-    if isinstance(reply, VanishedError | WrongTypeError):  # there is no such group any more
-        return [_CODES[-2]] * len(batch.ids)
+    if isinstance(reply, VanishedError | WrongTypeError):  # the group no longer exists
+        return [Written(Outcome.GONE)] * len(batch.ids)
     if isinstance(reply, ClaimlibError):
         raise reply
     with understood(source.label, "EVAL"):
@@ -286,7 +296,8 @@ def remove_consumer(source: Source, stream: bytes, group: bytes, consumer: bytes
     """Remove a consumer that has nothing pending.
 
     Returns:
-        False if it has pending entries, and stays.  True also if there is no such consumer.
+        False if the consumer stays, because it has pending entries.  True if it was removed, or if
+        there is no such consumer.
     """
     try:
         source.call("EVAL", REMOVE_IF_NOTHING_PENDING, 1, stream, group, consumer)

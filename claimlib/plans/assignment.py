@@ -16,27 +16,32 @@ from claimlib.schema import quote_text
 def turn_sql(partition: str, recipients: str) -> str:
     """Return SQL for the number (from 0) of the recipient that gets an entry.
 
+    One task counts the entries that are distributed together.  Rows with equal ids get the same
+    number.
+
     Args:
         partition: the columns that are equal for entries that are distributed together.
         recipients: the number of recipients, as SQL.
-
-    One task counts the entries that are distributed together.  All rows of one id have one turn.
     """
     by_id = f"dense_rank() OVER (PARTITION BY {partition} ORDER BY {', '.join(ID_ORDER)})"
     return f"CAST(({by_id} - 1) % {recipients} AS BIGINT)"
 
 
 def shared(groups: Relation, consumers: Sequence[str], active_within_ms: int | None) -> Relation:
-    """Return the rows of groups with the columns that `recipients` reads, the same for each group.
+    """Return groups with the columns that `recipients` reads.  All groups get the same values.
 
     Args:
-        groups: stream, consumer_group and now_ms.
-        consumers: spelled names.  Empty if active_within_ms is given.
+        groups: the groups, with the columns stream, consumer_group and now_ms.
+        consumers: the spelled names of the recipients.  Empty if active_within_ms is given.
+        active_within_ms: the time within which a consumer must have been active to be a recipient.
+            None if consumers are given.
     """
     names = f"array({', '.join(map(quote_text, consumers))})" if consumers else "NULL"
     within = "NULL" if active_within_ms is None else bigint_sql(active_within_ms)
     return groups.select(
-        *(*GROUP, "now_ms", f"CAST({names} AS ARRAY<STRING>) AS consumers"),
+        *GROUP,
+        "now_ms",
+        f"CAST({names} AS ARRAY<STRING>) AS consumers",
         f"CAST({within} AS BIGINT) AS active_within_ms",
         "CAST(NULL AS STRING) AS parking_consumer",
     )
@@ -45,11 +50,11 @@ def shared(groups: Relation, consumers: Sequence[str], active_within_ms: int | N
 def recipients(targets: Relation, consumers: Relation, pending: Relation) -> Relation:
     """Return one row per consumer that shares the claimed entries of its group.
 
-    Columns: stream, consumer_group, `turn` (from 0) and consumer.  A group whose request names one
-    consumer has no rows.
+    Columns: stream, consumer_group, `turn` (from 0) and consumer.  If the request of a group names
+    a single consumer, the group has no rows.
 
     Args:
-        targets: `requests.standing` or `shared`.
+        targets: the rows of `requests.standing` or `shared`.
         consumers, pending: the tables before the run.
     """
     named = targets.where("consumers IS NOT NULL").select(
@@ -64,7 +69,7 @@ def _live(targets: Relation, consumers: Relation, pending: Relation) -> Relation
 
     They are the consumers of the group that were active within this time.  The parking consumer is
     excluded, and so are consumers that were never active.  Consumers with fewer pending entries
-    come first, then those with the smaller name.
+    come first.  Consumers with equal numbers of entries are ordered by name.
     """
     return consumers.sql(
         f"""
@@ -91,7 +96,10 @@ def _live(targets: Relation, consumers: Relation, pending: Relation) -> Relation
 
 
 def counted(targets: Relation, recipients: Relation | None) -> Relation:
-    """Return `targets` with `recipients`: the number of recipients of a group, or None if none."""
+    """Return `targets` with the column `recipients`: the number of recipients of the group.
+
+    The number is None if the group has no recipients.
+    """
     if recipients is None:
         return targets.select("*", "CAST(NULL AS BIGINT) AS recipients")
     return targets.sql(
@@ -102,13 +110,14 @@ def counted(targets: Relation, recipients: Relation | None) -> Relation:
 
 
 def dealt(decided: Relation, recipients: Relation | None, together: str = "outcome") -> Relation:
-    """Return decisions about entries with `recipient`: the consumer that gets the entry.
+    """Return decisions about entries with the column `recipient`: the consumer that gets the entry.
 
-    It is None if the request of the group names one consumer, which gets all entries.  Entries that
-    are parked or deleted do not count.
+    The recipient is None if the request of the group names a single consumer, which gets all
+    entries.  Entries with another outcome, such as parked entries, do not use up turns.
 
     Args:
-        decided: `sweep.decisions` or `bulk.decisions`.
+        decided: the rows of `sweep.decisions` or `bulk.decisions`.
+        recipients: the rows of `recipients`, or None if each request names a single consumer.
         together: SQL that is equal for the entries of a group that are distributed together.
     """
     if recipients is None:

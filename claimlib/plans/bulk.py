@@ -1,4 +1,4 @@
-"""Decide what happens to each id that requests name, such as those of XCLAIM and XACK.
+"""Decide what happens to each id that requests name, such as requests of XCLAIM and XACK.
 
 All requests of a run are decided at once.  The decision about one id depends only on that id and
 the requests that name it, in their order.  So the ids are divided among all tasks, and each id is
@@ -42,16 +42,16 @@ _ID = ("id_ms", "id_seq")
 _KEY_SQL = ", ".join((*GROUP, *_ID))
 
 
-def _is_no_id(name: str) -> str:
+def _is_not_an_id(name: str) -> str:
     return f"{name} IS NOT NULL AND {id_bits_sql(name)[0]} IS NULL"
 
 
-def _has_no_id(name: str) -> str:
+def _has_invalid_id(name: str) -> str:
     return f"size(filter({name}, id -> {id_bits_sql('id')[0]} IS NULL)) > 0"
 
 
-def _is_second(name: str) -> str:
-    """Return the condition that both IDLE and TIME are given, which is refused."""
+def _is_given_with_idle(name: str) -> str:
+    """Return the condition that both IDLE and another option (TIME) are given."""
     return f"raw_idle_ms IS NOT NULL AND raw_{name} IS NOT NULL"
 
 
@@ -59,7 +59,7 @@ _ROW_SQL = (
     "concat_ws('', 'request ', CAST(request AS STRING), ' (', stream, '/', consumer_group, ')')"
 )
 _REPEATED_HINT = "each request needs its own number"
-_NAMES_HINT = "ids is a list (which may be empty) of ids ms-seq, none of them null"
+_IDS_HINT = "ids is a list (which may be empty) of ids ms-seq, none of them null"
 
 CLAIM_COLUMNS = MappingProxyType(
     {
@@ -89,15 +89,15 @@ CLAIMS = RequestTable(
     optional=_CLAIM_OPTIONAL,
     nullable=_CLAIM_OPTIONAL,
     hint=(
-        f"{_NAMES_HINT}, last_id is an id, at most one of idle_ms and time_ms is given, retrycount"
+        f"{_IDS_HINT}, last_id is an id, at most one of idle_ms and time_ms is given, retrycount"
         f" is at least 0, idle_rule is one of {', '.join(IdleRule)}, profile one of"
         f" {', '.join(Profile)}, consumer is a name spelled as in the tables"
     ),
     refusals={
         "consumer": is_no_spelling,
-        "ids": _has_no_id,
-        "last_id": _is_no_id,
-        "time_ms": _is_second,
+        "ids": _has_invalid_id,
+        "last_id": _is_not_an_id,
+        "time_ms": _is_given_with_idle,
         "retrycount": is_beyond(0, MAX_I64),
         "idle_rule": is_none_of(IdleRule),
         "profile": is_none_of(Profile),
@@ -114,8 +114,8 @@ ACKS = RequestTable(
     repeated_hint=_REPEATED_HINT,
     optional=(),
     nullable=(),
-    hint=_NAMES_HINT,
-    refusals={"ids": _has_no_id},
+    hint=_IDS_HINT,
+    refusals={"ids": _has_invalid_id},
 )
 """The request table of `xack`: one row per XACK."""
 
@@ -126,13 +126,18 @@ ACKS = RequestTable(
 def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
     """Return one row per XCLAIM of a checked table.
 
-    Columns: `request_number`, the names, `consumer`, `justid`, `profile`, `ids`, `last_ms` and
-    `last_seq` (None without LASTID), `request` (the other options, in JSON), columns of
-    `known_groups`, and those that the kernel needs.
+    The columns are:
 
-    These are `now_ms`, `min_idle_ms` (0 if negative), `equal_counts`, `force`, `raise_by`,
-    `retrycount` (-1: none) and `new_delivery_time_ms`.  `now_ms` is the given time, or else the
-    time of the group's snapshot.  None if there is neither.
+    - `request_number`, `stream`, `consumer_group`, `consumer`, `justid`, `profile` and `ids`;
+    - `last_ms` and `last_seq`, which are None without LASTID;
+    - `request`, which has the number of ids and the other options in JSON;
+    - columns of `known_groups`;
+    - the columns that the kernel needs: `now_ms`, `min_idle_ms` (0 if negative), `equal_counts`,
+      `force`, `raise_by`, `retrycount` (-1 if not given) and `new_delivery_time_ms`.
+
+    Args:
+        now_ms: the time of the claims.  None means the time of each group's snapshot.  If a group
+            has none, the column `now_ms` is None.
     """
     return _for_kernel(_of_groups(checked, CLAIM_COLUMNS, known, now_ms))
 
@@ -140,12 +145,12 @@ def claims(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
 def acks(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
     """Return one row per XACK, with the columns of `claims`.
 
-    An acknowledged id leaves the PEL for any idle time.  So the kernel gets it like an id that the
-    stream no longer has.
+    An acknowledged id leaves the PEL, whatever its idle time is.  So the kernel gets the id as if
+    the stream no longer had it.
     """
-    none = {"idle_rule": f"'{IdleRule.SERVER}'", "min_idle_ms": "0L"}
+    values = {"idle_rule": f"'{IdleRule.SERVER}'", "min_idle_ms": "0L"}
     constants = (
-        f"CAST({none.get(name, 'false' if type_ == 'BOOLEAN' else 'NULL')} AS {type_}) AS {name}"
+        f"CAST({values.get(name, 'false' if type_ == 'BOOLEAN' else 'NULL')} AS {type_}) AS {name}"
         for name, type_ in CLAIM_COLUMNS.items()
         if name not in ACK_COLUMNS
     )
@@ -154,35 +159,51 @@ def acks(checked: Relation, known: Relation, now_ms: int | None) -> Relation:
 
 def _for_kernel(requests: Relation) -> Relation:
     last_ms, last_seq = id_bits_sql("last_id")
-    made = {
+    computed = {
         "last_ms": last_ms,
         "last_seq": last_seq,
         "min_idle_ms": "greatest(min_idle_ms, 0L)",
         "retrycount": "coalesce(retrycount, -1L)",
         "new_delivery_time_ms": _NEW_DELIVERY_TIME_MS,
     }
-    taken = (f"{made[name]} AS {name}" if name in made else name for name in _TAKEN)
-    return requests.select(*taken, *FOR_RULES, "ids")
+    columns = (
+        f"{computed[name]} AS {name}" if name in computed else name for name in _COMMON_COLUMNS
+    )
+    return requests.select(*columns, *FOR_RULES, "ids")
 
 
-_TAKEN = (
-    *("request_number", *GROUP, "consumer", "justid", "profile", "last_ms", "last_seq", "request"),
-    *("in_groups", "repeated_in", "ahead_in", *PROVEN_RANGE, "now_ms", "min_idle_ms"),
-    *("force", "retrycount", "new_delivery_time_ms"),
+_COMMON_COLUMNS = (
+    "request_number",
+    *GROUP,
+    "consumer",
+    "justid",
+    "profile",
+    "last_ms",
+    "last_seq",
+    "request",
+    "in_groups",
+    "repeated_in",
+    "ahead_in",
+    *PROVEN_RANGE,
+    "now_ms",
+    "min_idle_ms",
+    "force",
+    "retrycount",
+    "new_delivery_time_ms",
 )
-REQUEST = (*_TAKEN, "equal_counts", "raise_by")
+REQUEST = (*_COMMON_COLUMNS, "equal_counts", "raise_by")
 """The columns of `claims` and `acks` without `ids`."""
 
 
 def _of_groups(
     checked: Relation, columns: Mapping[str, str], known: Relation, now_ms: int | None
 ) -> Relation:
-    said = [name for name in columns if name not in {"request", *GROUP, "ids"}]
+    options = [name for name in columns if name not in {"request", *GROUP, "ids"}]
     return checked.sql(
         f"""
         SELECT /*+ BROADCAST(known) */ request AS request_number,
-            {", ".join((*GROUP, "ids", *said))},
-            to_json(struct({", ".join(("size(ids) AS ids", *said))})) AS request, in_groups,
+            {", ".join((*GROUP, "ids", *options))},
+            to_json(struct({", ".join(("size(ids) AS ids", *options))})) AS request, in_groups,
             repeated_in, ahead_in, {", ".join(PROVEN_RANGE)},
             {instant(now_ms)} AS now_ms
         FROM {{this}} AS this LEFT JOIN {{known}} AS known USING ({GROUP_SQL})
@@ -191,9 +212,9 @@ def _of_groups(
     )
 
 
-# The time of IDLE or TIME, or now if that time is before 1970 or in the future.  The difference
-# exceeds 64 bits only for a negative IDLE, when the time is in the future, or if now is before
-# 1970, when the group is refused.
+# The time of IDLE or TIME, or now if this time is before 1970 or in the future.  A negative IDLE
+# means now, because its time would be in the future.  So the difference exceeds 64 bits only if
+# now is before 1970, and such a group is refused.
 _DATED_BACK = "CASE WHEN idle_ms >= 0 THEN try_subtract(now_ms, idle_ms) ELSE time_ms END"
 _NEW_DELIVERY_TIME_MS = (
     f"CASE WHEN {_DATED_BACK} BETWEEN 0 AND now_ms THEN {_DATED_BACK} ELSE now_ms END"
@@ -203,7 +224,7 @@ _NEW_DELIVERY_TIME_MS = (
 def named_ids(requests: Relation) -> Relation:
     """Return one row per id that a request names.
 
-    A request without ids has one row, in which the id is None.  Columns: those of the request,
+    A request without ids has one row, in which the id is None.  The columns are `REQUEST`,
     `position` (from 0), id_ms and id_seq.
     """
     ids = "CASE WHEN size(ids) = 0 THEN array(CAST(NULL AS STRING)) ELSE ids END"
@@ -213,15 +234,17 @@ def named_ids(requests: Relation) -> Relation:
 
 
 def handed_over(owned: Relation, entries: Relation, claims: Relation, recipients: int) -> Relation:
-    """Return the pending entries of consumers, as `named_ids` of the recipients' requests.
+    """Return the pending entries of consumers in the form of `named_ids`, named by new requests.
 
-    Entries that the stream still has are distributed in turn.  The request of the first recipient
-    names all other entries.
+    There is one request per recipient.  Entries that the stream still has are distributed in turn.
+    The request of the first recipient names all other entries.
 
     Args:
-        owned: the consumers' rows of pending.
-        entries: the rows of their stream only, so that hashes do not matter.
-        claims: `claims`, numbered from 1, one per recipient.
+        owned: the rows of `pending` that belong to the consumers.
+        entries: the rows of `entries` of their stream only, so that equal hashes of two streams do
+            not matter.
+        claims: the rows of `claims`, numbered from 1, one per recipient.
+        recipients: the number of recipients.
     """
     by_id = ", ".join(ID_ORDER)
     return claims.sql(
@@ -255,9 +278,15 @@ _IS_OUTSIDE = f"id_ms IS NOT NULL AND NOT {IS_PROVEN}"
 def groups(ids: Relation) -> Relation:
     """Return one row per (stream, consumer_group) that a request names.
 
-    Columns: now_ms; columns of `known_groups`; `number_of_ids`, the number of named ids; `outside`,
-    the number of those outside the proven range; `low_ms` and `high_ms`, the smallest and the
-    largest BIGINT in id_ms, or None if there is no id.  This takes one shuffle, of partial sums.
+    The columns are:
+
+    - `now_ms`, and columns of `known_groups`;
+    - `number_of_ids`, the number of named ids;
+    - `outside`, the number of named ids outside the proven range;
+    - `low_ms` and `high_ms`, the smallest and the largest BIGINT in id_ms, or None if no id is
+      named.
+
+    This takes one shuffle, of partial sums.
     """
     return ids.sql(
         f"""
@@ -274,8 +303,11 @@ def judged(
 ) -> Relation:
     """Return `groups` with `reason`, the reason why the group is refused.  None means accepted.
 
-    An id outside the proven range refuses its group if it is pending, because it might be deleted.
-    It also refuses its group if the request forces it.  Otherwise nothing depends on it.
+    If an id is outside the proven range, its entry might be deleted.  So the group is refused if
+    the id is pending, or if a request with FORCE names it.  Otherwise nothing depends on the id.
+
+    Args:
+        any_outside: False if no id is outside the proven range.
     """
     counted = _with_unusable(groups, ids, pending, run_seq)
     if not any_outside:
@@ -297,7 +329,10 @@ def judged(
 
 
 def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
-    """Return `judged` for requests that name what they remove (`survey.refusal_by_name`)."""
+    """Return `judged` for requests that name the entries that they remove.
+
+    Fewer reasons refuse a group, see `survey.refusal_by_name`.
+    """
     counted = _with_unusable(groups, ids, pending, run_seq)
     return counted.select("*", f"{refusal_by_name()} AS reason")
 
@@ -306,8 +341,8 @@ def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relati
     """Return `judged`.  Also refuse each group in which no consumer can receive the entries.
 
     Args:
-        targets: `assignment.shared`.
-        recipients: `assignment.recipients` of the targets.
+        targets: the rows of `assignment.shared`.
+        recipients: the rows of `assignment.recipients` for the targets.
     """
     columns = (f"this.{name}" for name in judged.columns if name != "reason")
     return judged.sql(
@@ -322,14 +357,14 @@ def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relati
 
 
 def distributed(decided: Relation, recipients: Relation | None) -> Relation:
-    """Return `assignment.dealt` with one sequence of turns for pending and for forced entries."""
-    return dealt(decided, recipients, _is_of(*_GOT))
+    """Return `assignment.dealt` with one sequence of turns for all entries that are received."""
+    return dealt(decided, recipients, _is_of(*_RECEIVED))
 
 
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
-    """Return `groups` with the numbers of requested pending rows that cannot be used.
+    """Return `groups` with the numbers of requested rows of `pending` that cannot be used.
 
-    Columns: `invalid` and `ahead`, see `survey.by_group`.
+    The columns are `invalid` and `ahead`, see `survey.by_group`.
     """
     is_ahead = f"run_seq >= {run_seq:d}L"
     unusable = pending.where(f"{IS_INVALID} OR {is_ahead}").sql(
@@ -365,22 +400,20 @@ def of_accepted(rows: Relation, judged: Relation) -> Relation:
 
 
 def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> Relation:
-    """Return one row per id that a request names, with `kernel.BULK_INPUT`.
+    """Return one row per id that a request names, with the columns `kernel.BULK_INPUT`.
 
     Rows of one key are in one task.
 
     Args:
-        entries: None means that it does not matter if the streams have the ids.  The kernel then
-            gets them as ids that the streams do not have.
+        entries: the table `entries`.  None means that it does not matter if the streams have the
+            ids.  The kernel then gets the ids as if the streams did not have them.
     """
-    request = ", ".join(
-        (
-            *("request_number", "position", "now_ms", "min_idle_ms", "equal_counts"),
-            *("force", "raise_by", "retrycount", "new_delivery_time_ms"),
-        )
+    request = (
+        "request_number, position, now_ms, min_idle_ms, equal_counts, force, raise_by, retrycount,"
+        " new_delivery_time_ms"
     )
     key = ", ".join(kernel.KEY)
-    # By sort and merge, for any size that Spark estimates for pending, as in `with_presence`.
+    # Join by sort and merge, whatever size Spark estimates for `pending`, as in `with_presence`.
     rows = ids.sql(
         f"""
         WITH wanted AS (
@@ -408,9 +441,9 @@ def with_pending(ids: Relation, pending: Relation, entries: Relation | None) -> 
 
 
 def pending_of(ids: Relation, pending: Relation) -> Relation:
-    """Return the `kernel.KEY` of each row of pending that is requested.
+    """Return the key (`kernel.KEY`) of each row of `pending` whose id a request names.
 
-    A row that pending has several times is returned as often.
+    If several rows have the same key, it is returned several times.
     """
     key = ", ".join(kernel.KEY)
     return pending.select(*kernel.KEY).sql(
@@ -420,12 +453,15 @@ def pending_of(ids: Relation, pending: Relation) -> Relation:
 
 
 def decisions(rows: Relation) -> Relation:
-    """Return one row per row of `with_pending`, with `kernel.BULK_OUTPUT`, without a shuffle."""
+    """Return one row per row of `with_pending`, with the columns `kernel.BULK_OUTPUT`.
+
+    This takes no shuffle.
+    """
     order = ("group_key", *ID_ORDER, "request_number", "position")
-    return rows.mapped(kernel.fold_range, _DECIDED, order)
+    return rows.mapped(kernel.fold_range, _DECISION_TYPES, order)
 
 
-_DECIDED = dict.fromkeys(kernel.BULK_OUTPUT, "BIGINT") | {
+_DECISION_TYPES = dict.fromkeys(kernel.BULK_OUTPUT, "BIGINT") | {
     "outcome": "TINYINT",
     "is_pending": "BOOLEAN",
 }
@@ -444,7 +480,8 @@ KINDS: Mapping[Outcome, Kind] = MappingProxyType(
     }
 )
 ACK_KINDS = MappingProxyType({**KINDS, Outcome.DELETED: Kind.ACKED})
-_GOT = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
+_RECEIVED = (Outcome.CLAIMED, Outcome.FORCED, Outcome.SUPERSEDED)
+"""The outcomes with which a consumer received the entry."""
 
 
 def _is_of(*outcomes: Outcome) -> str:
@@ -458,17 +495,18 @@ def entry_rows(
     """Return the journal's rows about ids, one per id that a request names, with names added.
 
     Args:
-        decided: `distributed`.
+        decided: the rows of `distributed`.
         accepted: the requests of the groups that are not refused.
-        owners: `keys.owners_of_keys`.
+        owners: the rows of `keys.owners_of_keys`.
+        kinds: the kind of journal row for each outcome.
     """
-    got = _is_of(*_GOT)
-    of_outcome = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
+    received = _is_of(*_RECEIVED)
+    kind_cases = " ".join(f"WHEN {outcome:d} THEN '{kind}'" for outcome, kind in kinds.items())
     from_consumer = name_or_error("from_consumer", "from_consumer_key", "is_known")
-    who = "coalesce(recipient, caller)"
-    consumer = name_or_error(who, "request_number", f"{who} IS NOT NULL")
-    # The join has both keys.  If the table returns other rows the second time, no request of
-    # another group is joined.
+    recipient = "coalesce(recipient, caller)"
+    consumer = name_or_error(recipient, "request_number", f"{recipient} IS NOT NULL")
+    # The join also compares the group.  So if the request table returns other rows the second time,
+    # no request of another group is joined.
     return decided.sql(
         f"""
         WITH requests AS (
@@ -476,19 +514,19 @@ def entry_rows(
                 justid, now_ms, profile
             FROM {{accepted}} AS accepted
         )
-        SELECT CASE outcome {of_outcome} END AS kind,
+        SELECT CASE outcome {kind_cases} END AS kind,
             {name_or_error("stream", "request_number", "stream IS NOT NULL")} AS stream,
             consumer_group, id_ms, id_seq, request_number, position,
             CASE WHEN is_pending THEN {from_consumer} END AS from_consumer,
             CASE WHEN is_pending THEN from_delivery_time_ms END AS from_delivery_time_ms,
             CASE WHEN is_pending THEN from_delivery_count END AS from_delivery_count,
-            CASE WHEN {got} THEN {consumer} END AS consumer,
-            CASE WHEN {got} THEN delivery_time_ms END AS delivery_time_ms,
-            CASE WHEN {got} THEN delivery_count END AS delivery_count,
-            CASE WHEN {got} THEN justid END AS justid,
+            CASE WHEN {received} THEN {consumer} END AS consumer,
+            CASE WHEN {received} THEN delivery_time_ms END AS delivery_time_ms,
+            CASE WHEN {received} THEN delivery_count END AS delivery_count,
+            CASE WHEN {received} THEN justid END AS justid,
             now_ms AS at_ms,
-            CASE WHEN {got} THEN now_ms END AS seen_time_ms,
-            CASE WHEN {got} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms
+            CASE WHEN {received} THEN now_ms END AS seen_time_ms,
+            CASE WHEN {received} AND {CALLER_IS_SEEN} THEN now_ms END AS active_time_ms
         FROM {{this}} AS this LEFT JOIN requests USING (request_number, group_key)
             LEFT JOIN {{owners}} AS owners USING (from_consumer_key)
         """,
@@ -498,7 +536,7 @@ def entry_rows(
 
 
 def request_rows(requests: Relation, judged: Relation) -> Relation:
-    """Return the journal's `requested` and `refused` rows: one per request."""
+    """Return the journal's `requested` and `refused` rows, one per request."""
     return requests.sql(
         f"""
         SELECT /*+ BROADCAST(judged) */
@@ -512,26 +550,30 @@ def request_rows(requests: Relation, judged: Relation) -> Relation:
 
 
 def consumer_rows(accepted: Relation) -> Relation:
-    """Return the journal's `consumer` rows: each caller, seen at the group's time.
+    """Return the journal's `consumer` rows: each caller, seen at the time of the group.
 
-    A caller that names no id has a row, too.  With the profile redis-7.0 a consumer exists only
-    after it received an entry.  A request whose entries several consumers share names no caller, so
-    it has no row.
+    A caller whose request names no id has a row, too.  Two kinds of requests have no row:
+
+    - requests with the profile redis-7.0, because it creates a consumer only with its first entry;
+    - requests whose entries several consumers share, because they name no caller.
     """
     return accepted.where(f"{CALLER_IS_SEEN} AND consumer IS NOT NULL").distinct(
         f"'{Kind.CONSUMER}' AS kind",
-        *(*GROUP, "consumer", "now_ms AS at_ms", "now_ms AS seen_time_ms"),
+        *GROUP,
+        "consumer",
+        "now_ms AS at_ms",
+        "now_ms AS seen_time_ms",
     )
 
 
 def last_id_rows(accepted: Relation) -> Relation:
     """Return the journal's `lastid` rows: the largest LASTID of each group that has one."""
-    sortable = f"struct({unsigned_sql('last_ms')}, {unsigned_sql('last_seq')})"
+    id_order = f"struct({unsigned_sql('last_ms')}, {unsigned_sql('last_seq')})"
     return accepted.where("last_ms IS NOT NULL").sql(
         f"""
         SELECT '{Kind.LASTID}' AS kind, {GROUP_SQL}, max(now_ms) AS at_ms,
-            max_by(last_ms, {sortable}) AS last_delivered_ms,
-            max_by(last_seq, {sortable}) AS last_delivered_seq
+            max_by(last_ms, {id_order}) AS last_delivered_ms,
+            max_by(last_seq, {id_order}) AS last_delivered_seq
         FROM {{this}} AS this GROUP BY {GROUP_SQL}
         """
     )

@@ -1,7 +1,8 @@
 """Find the problems of a store's tables: one row per problem, the worst first.
 
-A problem `refuses` if a sweep would refuse a group for it, or could not use a table.  The others
-are remarks.  `survey` finds the same for one group, when it is swept.
+The column `refuses` is true if a sweep would refuse a group because of the problem, or could not
+use a table.  All other problems are remarks.  `survey` finds the same problems in the groups that a
+run sweeps.
 """
 
 from __future__ import annotations
@@ -24,14 +25,21 @@ from claimlib.plans.survey import (
 from claimlib.schema import TABLES, quote_text
 
 TABLES_READ = ("streams", "entries", "groups", "pending", "consumers", "cursors")
-# Repeated entries and consumers refuse nothing.  A run only needs to know if an id exists, and when
+# Repeated keys of these tables refuse nothing.  A run only needs to know if an id exists, and when
 # a consumer was last seen.
-_HARMLESS_TWICE = ("entries", "consumers")
+_MAY_REPEAT_KEYS = ("entries", "consumers")
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Describe one possible problem.  A problem with a smaller rank is worse."""
+    """Describe one possible problem.
+
+    Attributes:
+        rank: a problem with a smaller rank is worse.
+        table: the table that has the problem.
+        what: the text of the problem.
+        refuses: see `problems`.
+    """
 
     rank: int
     table: str
@@ -39,19 +47,31 @@ class _Fault:
     refuses: bool
 
 
-_INVALID = _Fault(2, "pending", "rows with a negative delivery_time_ms or delivery_count", True)
-_UNKNOWN = _Fault(3, "pending", UNKNOWN_GROUP, True)
-_NO_TIME = _Fault(4, "groups", NO_SNAPSHOT_TIME, True)
-_UNPROVEN = _Fault(5, "pending", f"groups with {NO_PROOF}", True)
-_PROOF = _Fault(
-    6, "streams", "streams that may be incomplete: without complete_from and complete_to", False
+_INVALID = _Fault(
+    2, "pending", "rows with a negative delivery_time_ms or delivery_count", refuses=True
 )
-_TIMES = _Fault(7, "consumers", "rows with a negative seen_time_ms or active_time_ms", False)
-_NO_GROUP = _Fault(8, "consumers", UNKNOWN_GROUP, False)
-_OWNERS = _Fault(
-    9, "pending", "consumers that own entries but are missing from the table consumers", False
+_PENDING_WITHOUT_GROUP = _Fault(3, "pending", UNKNOWN_GROUP, refuses=True)
+_NO_SNAPSHOT_TIME = _Fault(4, "groups", NO_SNAPSHOT_TIME, refuses=True)
+_UNPROVEN = _Fault(5, "pending", f"groups with {NO_PROOF}", refuses=True)
+_INCOMPLETE_STREAMS = _Fault(
+    6,
+    "streams",
+    "streams that may be incomplete: without complete_from and complete_to",
+    refuses=False,
 )
-_LATER = _Fault(10, "pending", "rows delivered after the snapshot time of their group", False)
+_NEGATIVE_TIMES = _Fault(
+    7, "consumers", "rows with a negative seen_time_ms or active_time_ms", refuses=False
+)
+_CONSUMERS_WITHOUT_GROUP = _Fault(8, "consumers", UNKNOWN_GROUP, refuses=False)
+_UNKNOWN_OWNERS = _Fault(
+    9,
+    "pending",
+    "consumers that own entries but are missing from the table consumers",
+    refuses=False,
+)
+_DELIVERED_LATER = _Fault(
+    10, "pending", "rows delivered after the snapshot time of their group", refuses=False
+)
 
 
 _MISSPELT = (
@@ -64,12 +84,17 @@ FOREIGN_RUNS = f"rows with {AHEAD}"
 
 
 def problems(tables: Mapping[str, Relation], run_seq: int) -> Relation:
-    """Return one row per problem.
+    """Return one row per problem, the worst first.
 
-    Columns: `rank` (1: worst), `table`, `what`, `refuses`, `count` and `example`.  `count` is the
-    number of rows, keys, groups or owners, as `what` states.  `example` is one of them in JSON.
+    The columns are:
 
-    This takes two passes over pending, and one over each other table.
+    - `rank`, which is 1 for the worst problems;
+    - `table` and `what`, the table that has the problem, and the text of the problem;
+    - `refuses`, which is true if a sweep would refuse a group, or could not use the table;
+    - `count`, the number of rows, keys, groups or owners, as `what` states;
+    - `example`, one of them in JSON.
+
+    This takes two passes over `pending`, and one over each other table.
 
     Args:
         run_seq: the number that the store's next run will have.
@@ -96,37 +121,40 @@ def _with_count(parts: Sequence[Relation]) -> Relation:
 
 
 def _repeated(table: str) -> dict[_Fault, str]:
-    """Return the fault of keys with more than one row, as `_by_key` takes it."""
-    refuses = table not in _HARMLESS_TWICE
+    """Return the fault of keys with more than one row, in the form that `_by_key` needs."""
+    refuses = table not in _MAY_REPEAT_KEYS
     fault = _Fault(1 if refuses else 6, table, "keys with more than one row", refuses)
-    return {fault: _number("count(*) > 1")}
+    return {fault: _one_if("count(*) > 1")}
 
 
 def _of_keys(table: str, run_seq: int) -> dict[_Fault, str]:
-    """Return the faults that a table has without other tables, as `_by_key` takes them."""
-    # A run that reads rows of unknown runs refuses their groups.  A consumer that is seen again
-    # only keeps its old times.
+    """Return the faults that the rows of a table show, in the form that `_by_key` needs."""
+    # A run refuses a group that has rows of unknown runs.  Such a row of `consumers` only means
+    # that the consumer keeps its old times when it is seen again.
     foreign = _Fault(2, table, FOREIGN_RUNS, refuses=table != "consumers")
     faults = {**_repeated(table), foreign: f"count_if(run_seq >= {run_seq:d}L)"}
     if table in {"groups", "streams", "consumers"}:
-        # Pending entries under another name belong to a group that the table `groups` lacks.
+        # This is a remark, because pending entries under the right name are reported, too: their
+        # group is missing from the table `groups`.
         are_spelled = " AND ".join(map(is_spelling_sql, TABLES[table].key))
         misspelt = _Fault(3, table, _MISSPELT, refuses=False)
         faults[misspelt] = f"CASE WHEN {are_spelled} THEN 0L ELSE count(*) END"
     return {**faults, **_OF_TABLES.get(table, {})}
 
 
-def _number(condition: str) -> str:
-    """Return SQL for 1 if a condition on a key is true, else 0."""
+def _one_if(condition: str) -> str:
+    """Return SQL that is 1 if a condition on a key is true, and 0 otherwise."""
     return f"CASE WHEN {condition} THEN 1L ELSE 0L END"
 
 
 _OF_TABLES = {
-    "groups": {_NO_TIME: _number("coalesce(min(snapshot_ms), -1L) < 0")},
-    "streams": {_PROOF: _number(" OR ".join(f"min({name}) IS NULL" for name in PROVEN_RANGE))},
+    "groups": {_NO_SNAPSHOT_TIME: _one_if("coalesce(min(snapshot_ms), -1L) < 0")},
+    "streams": {
+        _INCOMPLETE_STREAMS: _one_if(" OR ".join(f"min({name}) IS NULL" for name in PROVEN_RANGE))
+    },
     "consumers": {
-        _TIMES: "count_if(seen_time_ms < 0 OR active_time_ms < 0)",
-        _NO_GROUP: "count_if(in_groups IS NULL)",
+        _NEGATIVE_TIMES: "count_if(seen_time_ms < 0 OR active_time_ms < 0)",
+        _CONSUMERS_WITHOUT_GROUP: "count_if(in_groups IS NULL)",
     },
 }
 
@@ -135,12 +163,13 @@ def _by_key(table: str, rows: Relation, faults: Mapping[_Fault, str]) -> Relatio
     """Return one row per fault of a table, with the columns of `problems`.
 
     Args:
-        faults: by fault, how often a key has it, as an aggregate of the rows of the key.
+        faults: by fault, SQL for the number of times that a key has the fault.  It is an aggregate
+            of the rows of the key.
     """
     key = ", ".join(TABLES[table].key)
-    named = {fault: f"fault_{number}" for number, fault in enumerate(faults)}
-    numbers = (f"{faults[fault]} AS {name}" for fault, name in named.items())
-    sums = (_added_up(name, f"{name} > 0", table, f"sum({name})") for name in named.values())
+    columns = {fault: f"fault_{number}" for number, fault in enumerate(faults)}
+    numbers = (f"{faults[fault]} AS {name}" for fault, name in columns.items())
+    sums = (_added_up(name, f"{name} > 0", table, f"sum({name})") for name in columns.values())
     summed = rows.sql(
         f"""
         WITH by_key AS (
@@ -149,14 +178,14 @@ def _by_key(table: str, rows: Relation, faults: Mapping[_Fault, str]) -> Relatio
         SELECT {", ".join(sums)} FROM by_key
         """
     )
-    return _listed(summed, named)
+    return _rows_of_faults(summed, columns)
 
 
 def _of_pending(pending: Relation, known: Relation, consumers: Relation) -> Relation:
-    """Return the faults of pending that its keys do not show.
+    """Return the faults of `pending` that its keys do not show.
 
-    The sums are by owner, then by group, then of all rows.  Each takes one shuffle.  The later ones
-    are small.
+    Rows are added up by owner, then by group, and then in total.  Each step takes one shuffle.  The
+    second and the third are small.
     """
     later = "delivery_time_ms > snapshot_ms"
     unknown_owner = "consumer IS NOT NULL AND is_consumer IS NULL"
@@ -187,23 +216,24 @@ def _of_pending(pending: Relation, known: Relation, consumers: Relation) -> Rela
         known=known,
         consumers=consumers,
     )
-    return _listed(
+    return _rows_of_faults(
         sums,
         {
             _INVALID: "invalid",
-            _UNKNOWN: "unknown_groups",
+            _PENDING_WITHOUT_GROUP: "unknown_groups",
             _UNPROVEN: "unproven_groups",
-            _OWNERS: "unknown_owners",
-            _LATER: "later",
+            _UNKNOWN_OWNERS: "unknown_owners",
+            _DELIVERED_LATER: "later",
         },
     )
 
 
 def _added_up(name: str, condition: str, table: str, number: str = "") -> str:
-    """Return SQL for how many rows meet a condition, and for the key of one of them.
+    """Return SQL for the number of rows that meet a condition, and for the key of one such row.
 
     Args:
-        table: the table of the key.
+        name: the column of the number.  The column of the key is `name` followed by `_example`.
+        table: the table whose key is returned.
         number: an aggregate that is used instead of the number of rows.
     """
     example = f"min(CASE WHEN {condition} THEN {key_json_sql(table)} END) AS {name}_example"
@@ -211,14 +241,14 @@ def _added_up(name: str, condition: str, table: str, number: str = "") -> str:
 
 
 def _sums(*names: str) -> str:
-    """Return SQL for the same sums over rows that `_added_up` has already summed."""
+    """Return SQL that adds up rows with the columns of `_added_up`."""
     return ", ".join(
         f"sum({name}) AS {name}, min({name}_example) AS {name}_example" for name in names
     )
 
 
-def _listed(sums: Relation, faults: Mapping[_Fault, str]) -> Relation:
-    """Return the one row of sums as one row per fault.
+def _rows_of_faults(sums: Relation, faults: Mapping[_Fault, str]) -> Relation:
+    """Return one row per fault, from the single row of sums.
 
     Args:
         faults: the column of each fault's sum.
