@@ -251,14 +251,14 @@ def find_unfinished(store: Store, name: str) -> RunRow:
         )
     if not row.is_mirror:
         raise RequestError(
-            f"run {row.key} can still be finished, so it is not given up: the next run on"
+            f"run {row.key} can still be finished, so it is not abandoned: the next run on"
             f" {store.where} finishes it",
             run=row.key,
         )
     if row != unfinished[0]:
         raise RequestError(
-            f"run {unfinished[0].key} is older than {row.key}, and unfinished, too: finish it, or"
-            " give it up, first",
+            f"run {unfinished[0].key} is older than {row.key}, and unfinished, too: finish or abandon"
+            " it first",
             run=unfinished[0].key,
         )
     return row

@@ -337,7 +337,7 @@ class MirrorSection(Section):
         Field(ge=0, le=1),
         Option(
             "Stop if more than this share of a stream, or of all streams together, would vanish"
-            " from the store without a trace of why (0.5 = half; 1 = never stop).",
+            " from the store without an explanation (0.5 = half; 1 = never stop).",
             "SHARE",
             group=OptionGroup.GUARDS,
         ),

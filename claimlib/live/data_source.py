@@ -203,8 +203,8 @@ class _RedisSource(DataSource):
         """Check the options, and return the reader.
 
         Raises:
-            RequestError: an option is unknown, url is missing, or pending_per_partition is not a
-                number from 1.
+            RequestError: an option is unknown, url is missing, or pending_per_partition or
+                max_commands_per_second is not a number from 1.
         """
         del schema
         options = {name.lower(): value for name, value in self.options.items()}
@@ -215,12 +215,12 @@ class _RedisSource(DataSource):
                 f" {', '.join(_OPTIONS)}",
                 option=unknown[0],
             )
-        number = options.get("pending_per_partition", "1")
-        if not number.isdecimal() or int(number) == 0:
-            raise RequestError(
-                f"pending_per_partition of {self.name()} must be a number from 1, not {number}",
-                option="pending_per_partition",
-            )
+        for name in ("pending_per_partition", "max_commands_per_second"):
+            number = options.get(name, "1")
+            if not number.isdecimal() or int(number) == 0:
+                raise RequestError(
+                    f"{name} of {self.name()} must be a number from 1, not {number}", option=name
+                )
         if "url" not in options:
             raise RequestError(f"{self.name()} needs the option url: {_OPTIONS['url']}")
         return _StreamReader(options, self.table, self.columns)

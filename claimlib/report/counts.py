@@ -101,7 +101,7 @@ MEANINGS: Mapping[str, str] = {
     Kind.MASTER_DOWN: "masters of the cluster that did not answer",
     Kind.STREAM_LEFT: "streams left as they were, because their master did not answer",
     CLAIMS_REPLACED: "claims of this store overwritten",
-    UNEXPLAINED: "rows removed without a trace of why",
+    UNEXPLAINED: "rows removed without an explanation",
     "pending_missing": "pending rows read, but removed since by another writer",
     "pending_extra": "pending rows added since by another writer",
     "entries_missing": "entries read, but removed since by another writer",

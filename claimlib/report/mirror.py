@@ -99,7 +99,7 @@ _LABELS = {
     "commands": "commands sent to the server",
     CLAIMS_REPLACED: "claims overwritten",
     "vanished": "streams or groups deleted while they were read",
-    UNEXPLAINED: "rows removed without a trace of why",
+    UNEXPLAINED: "rows removed without an explanation",
     "lost": "rows that another writer changed first",
     "gone": "rows removed, by this run or by another writer",
 }
@@ -163,7 +163,7 @@ def _removal_notes(reply: SnapshotReply | ImportReply) -> Iterable[str]:
     if number := reply.counts.get(UNEXPLAINED):
         rows = number_of(number, "row was", "rows were")
         yield (
-            f"{rows} removed without a trace of why: the source does not show that they were"
+            f"{rows} removed without an explanation: the source does not show that they were"
             " acknowledged, deleted or trimmed"
         )
 

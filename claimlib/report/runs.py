@@ -290,7 +290,7 @@ COLUMNS = headings("what", "value", "meaning")
 
 def _abandoned(run: FinishedRun) -> Iterable[str]:
     if run.is_abandoned:
-        yield f"{visible(run.key)} was given up: it did not do all that was requested"
+        yield f"{visible(run.key)} was abandoned: it did not do all that was requested"
 
 
 def run_document(run: FinishedRun) -> dict[str, object]:

@@ -95,10 +95,10 @@ def test_the_run_id_of_a_run_that_was_given_up_is_not_taken_for_done(store: Stor
     cut(store)
     lose_the_landing(store)
     abandon(store, "snapshot:cut")
-    with pytest.raises(RunAbandonedError, match="snapshot:cut was given up"):
+    with pytest.raises(RunAbandonedError, match="snapshot:cut was abandoned"):
         snapshot(store, ALL, lambda _: source(SECOND), run_id="cut")
     assert owners(store) == {}
-    note = "snapshot:cut was given up: it did not do all that was requested"
+    note = "snapshot:cut was abandoned: it did not do all that was requested"
     assert note in runs.report_of_runs(store.where, list_runs(store, 9)).notes
     assert runs.report_of_run(find_run(store, "snapshot:cut")).notes == (note,)
 

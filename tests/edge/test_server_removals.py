@@ -77,7 +77,7 @@ def test_streams_that_are_deleted_as_a_habit_are_named_and_count_for_all_streams
     said = claimlib(*words)
     assert said.code == 0
     assert "2 streams are gone from the source: job:03, job:11" in said.out
-    assert "16 rows were removed without a trace of why" in said.out
+    assert "16 rows were removed without an explanation" in said.out
     assert len(pending_in(store)) == 72
     client.delete(*(f"job:{number:02d}" for number in range(13)))
     refused = claimlib(*words)

@@ -77,6 +77,7 @@ def test_globs_choose_and_options_are_checked(spark: SparkSession, server, clien
         spark.read.format("redis_pending").option("streams", "a").load().count()
     with pytest.raises(PySparkException, match="redis_pending needs the option url"):
         spark.read.format("redis_pending").load().count()
-    many = pending.option("url", server.url).option("pending_per_partition", "many")
-    with pytest.raises(PySparkException, match="must be a number from 1, not many"):
-        many.load().count()
+    for option in ("pending_per_partition", "max_commands_per_second"):
+        source = spark.read.format("redis_pending").option("url", server.url)
+        with pytest.raises(PySparkException, match=f"{option} .* must be a number from 1, not x"):
+            source.option(option, "x").load().count()
