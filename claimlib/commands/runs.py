@@ -257,8 +257,8 @@ def find_unfinished(store: Store, name: str) -> RunRow:
         )
     if row != unfinished[0]:
         raise RequestError(
-            f"run {unfinished[0].key} is older than {row.key}, and unfinished, too: finish or abandon"
-            " it first",
+            f"run {unfinished[0].key} is older than {row.key}, and unfinished, too: finish or"
+            " abandon it first",
             run=unfinished[0].key,
         )
     return row

@@ -376,8 +376,8 @@ def _check_same_request(finished: FinishedRun, request: str) -> None:
 def _check_not_abandoned(finished: FinishedRun) -> None:
     if finished.is_abandoned:
         raise RunAbandonedError(
-            f"run {finished.key} was abandoned (claimlib abandon): it did not do what was requested."
-            " Use another run id for the next one",
+            f"run {finished.key} was abandoned (claimlib abandon): it did not do what was"
+            " requested. Use another run id for the next one",
             run=finished.key,
         )
 
