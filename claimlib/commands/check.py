@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT, repairing_sql
-from claimlib.engine.relation import Relation, union_all
+from claimlib.engine.relation import Record, Relation, union_all
 from claimlib.errors import DamagedTableError
 from claimlib.plans import replay as plan
 from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
@@ -89,9 +89,8 @@ def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
         for of_table in missing
     ]
     listed += [
-        Problem(
-            **row,
-            remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None,
+        _problem(
+            row, remedy=repairing_sql(begun, row["table"]) if row["what"] == FOREIGN_RUNS else None
         )
         for row in problems(tables, begun.run_seq).collect()
     ]
@@ -108,6 +107,12 @@ def _problems(store: Store, *, replay: bool) -> tuple[Problem, ...]:
     elif replay:
         listed += _replayed(begun)
     return tuple(listed)
+
+
+def _problem(row: Record, remedy: str | None = None, *, is_difference: bool = False) -> Problem:
+    columns = ("table", "what", "refuses", "count", "example")
+    values = {name: row[name] for name in columns}
+    return Problem(**values, remedy=remedy, is_difference=is_difference)
 
 
 def _replayed(begun: Begun) -> Iterator[Problem]:
@@ -147,7 +152,7 @@ def _replayed(begun: Begun) -> Iterator[Problem]:
         ]
     )
     for row in differences.order_by("`table`", "what").collect():
-        yield Problem(**row, is_difference=True)
+        yield _problem(row, is_difference=True)
 
 
 def _bases(begun: Begun, journal: Relation) -> tuple[Relation, Relation, Sequence[str]]:

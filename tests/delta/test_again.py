@@ -402,6 +402,6 @@ def test_a_commit_on_another_table_does_not_prove_that_nothing_was_lost(store: S
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     xautoclaim(store, SweepRequest(REQUEST))
     (row,) = run_rows(store, 0)
-    assert claims._came_next(store, row)
+    assert claims._is_newest_and_next(store, row)
     store.table_ids = {**store.table_ids, "pending": "another"}
-    assert not claims._came_next(store, row)
+    assert not claims._is_newest_and_next(store, row)

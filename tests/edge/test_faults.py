@@ -510,6 +510,7 @@ def disk(folder, options):
         subprocess.run(("umount", "--lazy", str(folder)), check=True)
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("fault", "cause", "remedy"),
     [

@@ -106,6 +106,7 @@ def test_all_outputs_are_to_the_byte_what_they_are_by_spark(claimlib, monkeypatc
         assert said.code == (2 if words in REFUSED or said.err.startswith(NO_COLUMNS) else 0)
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("command", ["xautoclaim", pytest.param("check", marks=pytest.mark.long)])
 def test_a_command_that_looks_at_tables_says_to_the_byte_what_it_says_by_spark(
     claimlib, monkeypatch, filled, command
@@ -211,6 +212,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_store_that_cannot_be_used_is_refused_in_the_same_words(
     claimlib, monkeypatch, store_path, damage
