@@ -96,8 +96,8 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
         name: the name of the sample.
 
     Raises:
-        StoreExistsError: a table of a store already exists there.  Nothing was written.  Otherwise
-            the notebook would also claim the entries of that store.
+        StoreExistsError: a table of a store already exists there.  Nothing was written, because the
+            notebook would also claim the entries of that store.
     """
     if where and SparkDefinitions(spark, where).properties():
         raise StoreExistsError(

@@ -125,8 +125,8 @@ def check_place(place: str, what: str) -> None:
         ) from error
     if _CATALOG_ONLY.fullmatch(place):
         raise RequestError(
-            f"{what} is {place}, which has no schema: give catalog.schema; a folder of this name is"
-            f" written ./{place}"
+            f"{what} is {place}, which has no schema: give catalog.schema, or ./{place} for a"
+            " folder of this name"
         )
 
 

@@ -71,7 +71,8 @@ def init(
     """Create the tables of a store.
 
     Tables that already exist are left unchanged; a table that the store has lost is created again,
-    without rows. If that is entries, sweeps refuse the groups until the next snapshot or import.
+    without rows. If the lost table is entries, sweeps refuse the
+    groups until the next snapshot or import.
     """
     from claimlib.cli.output import show
     from claimlib.commands.init import init as run_init
@@ -243,8 +244,9 @@ def import_(
     map_file: Annotated[
         Path | None,
         Option(
-            "TOML file that maps claimlib's columns to yours. [pending] begins the columns of"
-            ' --pending; consumer = "owner" names your column.',
+            "TOML file that maps claimlib's columns to yours. The section [pending] is for the"
+            ' table of --pending. There, consumer = "owner" means that your column owner has the'
+            " consumers.",
             "FILE",
             unset="the columns have claimlib's names",
             names=("--map",),
@@ -297,8 +299,8 @@ def check(
         bool,
         Option(
             "Also compare pending and tombstones with the last snapshots or imports and the"
-            " journal, counts of runs with the journal, and buckets and keys with the names. Exits"
-            " with code 3 if something differs. This reads all of these tables."
+            " journal. Compare the counts of runs with the journal, and the generated columns with"
+            " the names. Exits with code 3 if something differs. This reads all of these tables."
         ),
     ] = False,
     common: Common,

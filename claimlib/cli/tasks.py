@@ -94,7 +94,7 @@ def stages_of(spark: SparkSession, ended: ExitStack) -> Callable[[], list[Stage]
     handler = cast("ProgressHandler", reported)  # importing that class needs packages of Connect
     try:
         spark.registerProgressHandler(handler)
-    except PySparkException:  # the session has its own JVM, which tells the stages
+    except PySparkException:  # the session has its own JVM, whose status tracker knows the stages
         return partial(_active_stages, spark)
     ended.callback(spark.removeProgressHandler, handler)
     return reported.now
@@ -142,9 +142,9 @@ class _ReportedStages:
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:
-        """Return the unfinished stages of all queries that have a finished task.
+        """Return each query's unfinished stages that have a finished task.
 
-        A query without such a stage contributes all its unfinished stages.
+        If a query has no such stage, all its unfinished stages are returned.
         """
         # A list is iterated, because other threads may change the dict meanwhile.
         return [stage for stages in [*self._by_query.values()] for stage in stages]

@@ -164,7 +164,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
 
     Args:
         run_id: the run id of the undo, or None.  If this undo was already done, and several runs
-            have the run id `run_name`, the run that it undid is meant.
+            have the run id `run_name`, the result is the run that this undo has undone.
 
     Raises:
         RequestError: no finished run has this name, or runs of its command cannot be undone.
@@ -329,10 +329,10 @@ def _refuse_undone(begun: Begun, undone: FinishedRun) -> None:
     is_done_again = len(chain) % 2 == 0
     state = (
         f"was undone by run {first.run_seq}, and done again by run {last.run_seq} ({last.key})."
-        f" To undo it again, undo that: {command}"
+        f" To undo it again, undo run {last.run_seq}: {command}"
         if is_done_again
-        else f"was already undone by run {last.run_seq} ({last.key}). To do it again, undo that:"
-        f" {command}"
+        else f"was already undone by run {last.run_seq} ({last.key}). To do it again, undo run"
+        f" {last.run_seq}: {command}"
     )
     raise RequestError(f"run {undone.key} {state}", run=undone.key)
 

@@ -1,7 +1,7 @@
 """Assign claimed entries to consumers, if several consumers share them.
 
-The entries are distributed in turn: entry n by id (from 0) goes to recipient n modulo the number of
-recipients.
+Entries are distributed in turn.  They are numbered from 0 in the order of their ids.  Entry n goes
+to recipient n modulo the number of recipients.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def dealt(decided: Relation, recipients: Relation | None, together: str = "outco
     """Return decisions about entries with the column `recipient`: the consumer that gets the entry.
 
     The recipient is None if the request of the group names a single consumer, which gets all
-    entries.  Entries with another outcome, such as parked entries, do not use up turns.
+    entries.  Entries are numbered separately for each value of `together`.  So parked entries, for
+    example, do not use up the turns of claimed entries.
 
     Args:
         decided: the rows of `sweep.decisions` or `bulk.decisions`.

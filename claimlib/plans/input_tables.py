@@ -298,8 +298,8 @@ def _located(
 def _by_name(key: str, part: Part, names: Container[str]) -> tuple[str, ...]:
     """Return the column names of a part without an assignment.
 
-    They are the store's names.  If the table has none of these, they are the key itself, if the
-    table has a column with that name.
+    They are usually the store's names.  If the table has none of these, but has a column with the
+    name of the key, the result is that one column.
     """
     has_store_names = any(name in names for name in part.columns)
     return (key,) if key in names and not has_store_names else part.columns

@@ -140,8 +140,8 @@ class LocalTable:
     def notes(self, limit: int | None = None) -> list[str | None] | None:
         """Return the user metadata of the newest commits, or None if the log cannot be read.
 
-        The newest commit is the first.  The versions are not returned, because delta-rs omits a
-        commit that contains no information about itself.
+        The newest commit is the first.  The versions are not returned, because delta-rs omits
+        commits without `commitInfo`.
         """
         commits = _or_none(lambda: self._table.history(limit))
         return None if commits is None else [commit.get("userMetadata") for commit in commits]
@@ -320,7 +320,7 @@ class LocalTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
-        # The object that commits moves to the new version, and `_table` must stay at this one.
+        # Committing moves the object to the new version, but `_table` must stay at this one.
         table = DeltaTable(self._folder.as_uri(), version=self.version)
         try:
             return commit(table)
@@ -371,7 +371,10 @@ class LocalTable:
         return {path: size for path, size in sizes.items() if size is not None}
 
     def _later(self) -> LocalTable | None:
-        """Return the table at its newest version, or None if this is the newest, or unknown."""
+        """Return the table at its newest version.
+
+        Return None if that is this version, or if the newest version is unknown.
+        """
         newest = _opened(self._folder)
         return None if newest is None or newest.version == self.version else newest
 
@@ -565,7 +568,7 @@ def _mark(log: Path, version: int) -> _Mark | None:
     return _state(log / f"{number}.json") if max(numbers, default="") == number else None
 
 
-# The name of a log file begins with its version, which has so many digits.
+# The name of a log file begins with its version, padded with zeros to this number of digits.
 _DIGITS = 20
 
 

@@ -61,7 +61,7 @@ def check_reads_all(spark: SparkSession) -> None:
             continue
         if value.lower() != required and not (required == "0" and _NO_TIME.fullmatch(value)):
             raise ConfigError(
-                f"{name} is {value} in this Spark session, so that Spark may skip rows, and their"
+                f"{name} is {value} in this Spark session, so Spark may skip rows, and their"
                 " entries would count as deleted. Nothing was done. Set it to"
                 f" {required} (--spark-conf {name}={required}, or spark.conf.set in a notebook),"
                 " and try again",
@@ -141,10 +141,10 @@ def check_log_store(spark: SparkSession, location: Location) -> None:
     setting = f"spark.delta.logStore.{scheme}.impl"
     if spark.conf.get(setting, None) is None:
         raise UnsafeLocationError(
-            f"{location.where} is on S3, where two drivers can overwrite each other's commits: set"
-            f" {setting} to a log store that keeps them apart"
-            " (io.delta.storage.S3DynamoDBLogStore), or, if never more than one driver writes to"
-            " this store at a time, to io.delta.storage.S3SingleDriverLogStore",
+            f"{location.where} is on S3, where two drivers can overwrite each other's commits. Set"
+            f" {setting} to a log store that prevents this (io.delta.storage.S3DynamoDBLogStore)."
+            " If only one driver at a time ever writes to this store,"
+            " io.delta.storage.S3SingleDriverLogStore is sufficient",
             where=location.where,
             setting=setting,
         )

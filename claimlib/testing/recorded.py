@@ -88,7 +88,7 @@ class Recorded:
         by_key: dict[_Key, _Value] = {}
         for key, value in pairs:
             if key in by_key:
-                raise self.unfit(f"one item of {key!s}")
+                raise self.unfit(f"only one item with the key {key!s}")
             by_key[key] = value
         return by_key
 
