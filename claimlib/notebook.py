@@ -1,7 +1,8 @@
 """Support notebooks, on Databricks and elsewhere.
 
 This module reads the values that the user of a notebook chooses.  It also finds a place for sample
-data, and shows figures.
+data, and shows figures.  It re-exports the functions of other modules that the notebooks use, so
+that they import only this module.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def new_sample_store(spark: SparkSession, where: str, name: str) -> Store:
         name: the name of the sample.
 
     Raises:
-        StoreExistsError: a table of a store already exists there.  Nothing was written, because the
-            notebook would also claim the entries of that store.
+        StoreExistsError: a table of a store already exists there.  Nothing was written.  Without
+            this error, the notebook would also claim the entries of that store.
     """
     if where and SparkDefinitions(spark, where).properties():
         raise StoreExistsError(

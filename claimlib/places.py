@@ -20,7 +20,8 @@ _URL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # A parameter of a URL's query (?sig=…), of a connection string (password=…;) or of a Spark Connect
-# address (;token=…).
+# address (;token=…).  It begins after one of these signs, or at the start of a connection string,
+# which is a text with a semicolon before any slash.
 _PARAMETER = re.compile(
     r"(?:[;?&]|^(?=[^/]*;))[^;?&=/]*"
     r"(?:password|passwd|pwd|secret|token|sig|credential|(?:access|account|api)[ _-]?key)"
@@ -180,8 +181,8 @@ def _has_secret(url: re.Match[str]) -> bool:
     user, at, server = url["host"].rpartition("@")
     if at and (":" in user or (has_host and scheme not in _AZURE)):
         return True
-    # Text after a colon that is not a port may be a secret that contains a slash.  A bucket of S3
-    # has no port.
+    # In s3a://KEY:SEC/RET@bucket the slash of the secret ends the host early, so there is no @.  So
+    # a colon must be followed by a port.  A bucket of S3 has no port.
     has_only_port = _HOST_AND_PORT.fullmatch(server) is not None and not (
         scheme in S3 and ":" in server
     )

@@ -43,9 +43,9 @@ def init(
     source: Annotated[
         str | None,
         Option(
-            "A name for the source of imports, shown in reports. Leave it out for a new store that"
-            " snapshots will fill. In a store that snapshots have filled: the new address of the"
-            " same server, HOST:PORT/DB.",
+            "For imports: a name for the source, shown in reports. For snapshots: leave it out for"
+            " a new store. If the server of a store has moved since, give its new address,"
+            " HOST:PORT/DB.",
             "NAME",
             unset="import",
         ),
@@ -71,8 +71,8 @@ def init(
     """Create the tables of a store.
 
     Tables that already exist are left unchanged; a table that the store has lost is created again,
-    without rows. If the lost table is entries, sweeps refuse the
-    groups until the next snapshot or import.
+    without rows. If the lost table is entries or streams,
+    sweeps refuse the groups until the next snapshot or import.
     """
     from claimlib.cli.output import show
     from claimlib.commands.init import init as run_init
@@ -103,7 +103,7 @@ def init(
             store,
             settings,
             progress,
-            is_repair=accept_replaced or source is not None,
+            is_repair=accept_replaced or source is not None,  # these change a complete store, too
         ),
     ):
         creation, renamed = run_init(

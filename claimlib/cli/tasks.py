@@ -23,8 +23,8 @@ class Stage(NamedTuple):
     """Hold a stage that Spark is working on."""
 
     number: int
-    done: int
-    total: int
+    finished_tasks: int
+    all_tasks: int
 
 
 class Pace:
@@ -47,7 +47,10 @@ class Pace:
         self._seen_since = {
             stage.number: self._seen_since.get(stage.number, now) for stage in stages
         }
-        done, total = sum(stage.done for stage in stages), sum(stage.total for stage in stages)
+        done, total = (
+            sum(stage.finished_tasks for stage in stages),
+            sum(stage.all_tasks for stage in stages),
+        )
         if done != self._done:
             self._done, self._done_at = done, now
         if not stages:
@@ -126,7 +129,10 @@ class _ReportedStages:
         operation_id: str | None,
         done: bool,
     ) -> None:
-        """Keep all stages of a query (see `pyspark.sql.connect.shell.progress.ProgressHandler`)."""
+        """Keep the stages of a query that have begun, or all unfinished ones if none has begun.
+
+        See `pyspark.sql.connect.shell.progress.ProgressHandler`.
+        """
         del inflight_tasks
         if done:
             self._by_query.pop(operation_id, None)
@@ -138,7 +144,7 @@ class _ReportedStages:
         ]
         # The server also reports stages that wait for other stages, and stages that never begin,
         # because their results exist already.
-        begun = [stage for stage in unfinished if stage.done]
+        begun = [stage for stage in unfinished if stage.finished_tasks]
         self._by_query[operation_id] = begun or unfinished
 
     def now(self) -> list[Stage]:

@@ -56,7 +56,9 @@ class UndoReply:
             restored: entries that got their earlier owner, time and count.
             returned: entries that are pending again.
             withdrawn: entries that are no longer pending.
-            kept: entries that stay as they are, because they were changed since.
+            kept: entries that stay as they are.  They were changed since; or the run removed them,
+            and a snapshot or import has read their group since; or they are no longer pending on
+            the server to which the run was written back.
             lost: entries whose row another writer changed meanwhile.
             gone: entries whose row is missing.  It is unknown which writer removed it.
             consumers_restored, cursors_restored, groups_restored: rows of these tables.
@@ -121,6 +123,7 @@ def undo(
         begun = begin_dry_run(store, progress)
         rows = decide(begun).rows.kept()
         return _reply(None, undone, _counts(rows), lambda *kinds: rows.where(of_kinds(*kinds)))
+    # An undo also removes tombstones.  `run` checks the tables that every run changes.
     check_changeable(store, ("tombstones",))
     done = run(
         store,
@@ -175,7 +178,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
         run_name = undone_earlier.key
     undone = find_run(store, run_name)
     if undone.command in UNDOABLE:
-        if earlier_undo is None:
+        if earlier_undo is None:  # a repeat does not need the rows of the undone run
             refuse_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
@@ -242,7 +245,8 @@ class _RestoringRows:
         changes = self._of_run(*CHANGED)
         pending = self.begun.relation("pending").within(self.decided.pending)
         later = self._later(*CHANGED, Kind.GROUP, Kind.GROUP_REMOVED)
-        # The server does not have entries that the writeback acknowledged or did not find.
+        # Rows without a consumer are of entries that the run deleted or acknowledged.  These are no
+        # longer pending on the server, and cannot become so again.
         removed = self._of_writeback(Kind.ACKNOWLEDGED, Kind.GONE).where("consumer IS NULL")
         return plan.entry_rows(
             plan.as_moved(changes, self._of_writeback(Kind.MOVED)),

@@ -97,7 +97,8 @@ PARTS: Mapping[str, Mapping[str, Part]] = MappingProxyType(
 class TableMap:
     """Assign the columns of a given table to the parts of the store's table.
 
-    If a part has no assignment, the given table has the store's column names for it.
+    A part without an assignment is looked for under the store's column names (id_ms, id_seq), and
+    else under its key (id).
 
     Attributes:
         columns: the given table's column by key of `PARTS`.  An id may have two columns.
@@ -148,7 +149,8 @@ def conformed(table: str, rows: Relation, table_map: TableMap) -> Relation:
     Columns:
 
     - those of `PARTS[table]`, None if a value is missing or cannot be used.
-    - `fault_column`: the given column that is wrong, or two columns, separated by a comma.
+    - `fault_column`: the given column or columns that are wrong.  For the range of a stream, the
+      keys `complete_from, complete_to`.
     - `fault`: the reason.  Both are None if the row is sound.
     - `shown`: the key of the row as it was given, in JSON.
 
@@ -214,8 +216,8 @@ def faults(tables: Mapping[str, Relation]) -> Relation:
 
     The sound rows of a table are counted in one row, whose fault is None.  `rows` is the number of
     given rows.  `times` has one element per column of times: `name`, and `low` and `high`, the
-    smallest and the largest time above 0.  They are None if no time is above 0.  Each table is read
-    once.
+    smallest and the largest time above 0.  They are None if no time is above 0.  The caller uses
+    them to find columns in seconds or microseconds.  Each table is read once.
     """
     return union_all(
         [
@@ -285,6 +287,7 @@ def _located(
         return None
     hint = "" if key in table_map.columns else f", and the map assigns no column to {key}"
     if key not in (*wanted, *table_map.columns) and len(missing) == len(wanted):
+        # "has no column id_ms, id_seq and none named id, and the map assigns no column to id"
         hint = f" and none named {key}{hint}"
     raise ConfigError(
         f"{table_map.where(table, key)}: the table for {table} has no column {', '.join(missing)}"

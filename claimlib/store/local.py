@@ -53,7 +53,8 @@ class Condition:
         value: the value that the column must have.  If it is several texts, the column must have
             one of them.
         is_above: True if the column must be above the value, which is a number.
-        is_negated: True if the opposite must be true.  Then the column must not have nulls.
+        is_negated: True if the opposite must be true.  Use it only for columns without nulls: a
+            row with a null would meet neither the condition nor its opposite.
     """
 
     column: str
@@ -166,7 +167,7 @@ class LocalTable:
         if any(field.dataType.simpleString() not in TYPES for field in struct.fields):
             return None
         # In a table with payloads, even a few rows may be large.
-        has_payloads = any(map(_is_nested, struct.fields))
+        has_payloads = any(map(_is_payload, struct.fields))
         if (has_payloads or not conditions) and not self.is_small(most):
             return None
         where = " AND ".join(condition.sql() for condition in conditions) or "true"
@@ -230,11 +231,13 @@ class LocalTable:
         """
         protocol = self._table.protocol()
         features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-        has_known_version = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
+        # Version 2 implies only features of a store's tables.  Versions 3 to 6 imply other features,
+        # without a list.
+        states_features = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
         has_constraints = any(name.startswith(_CONSTRAINTS) for name in self.properties)
         if has_constraints or {*self.struct.names} != {*columns}:
             return False
-        return has_known_version and features <= _FEATURES
+        return states_features and features <= _FEATURES
 
     def has_used(self, token: Token) -> bool:
         """Return True if a commit had this token, or a later one."""
@@ -557,7 +560,7 @@ def _mark(log: Path, version: int) -> _Mark | None:
 
     The log is listed for two reasons.  On a network file system, a lookup of a new file may be
     answered from a cache.  And the file of a later commit may be deleted while that of an earlier
-    commit is kept.
+    commit is kept.  Then only the name of a checkpoint shows the later version.
     """
     try:
         with os.scandir(log) as files:
@@ -657,7 +660,8 @@ def size_of(path: Path) -> int | None:
         return None
 
 
-def _is_nested(column: StructField) -> bool:
+def _is_payload(column: StructField) -> bool:
+    # Only payloads are arrays.  The maps of a store hold counts and versions, which are small.
     return isinstance(column.dataType, ArrayType)
 
 

@@ -76,19 +76,20 @@ def create_namespace(spark: SparkSession, where: str) -> None:
         StoreNotFoundError: Spark does not know the catalog.
     """
     catalog, namespace = map(quote_identifier, where.split("."))
-    with _unknown_catalog_named(where):
+    with _catalog_errors_mapped(where):
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {catalog}.{namespace}")
 
 
 def check_catalog(spark: SparkSession, where: str) -> None:
     """Raise StoreNotFoundError if Spark does not know the catalog of a schema."""
     catalog, _ = map(quote_identifier, where.split("."))
-    with _unknown_catalog_named(where):
+    with _catalog_errors_mapped(where):
         spark.sql(f"SHOW SCHEMAS IN {catalog}")
 
 
 @contextmanager
-def _unknown_catalog_named(where: str) -> Iterator[None]:
+def _catalog_errors_mapped(where: str) -> Iterator[None]:
+    """Raise StoreNotFoundError if Spark says in this block that it does not know the catalog."""
     try:
         yield
     except PySparkException as error:

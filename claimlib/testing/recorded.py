@@ -1,4 +1,4 @@
-"""Read a JSON file of a user, value by value.
+"""Read a file of vectors, value by value: a JSON file of commands that a server has answered.
 
 If a value is not valid, the error names its place in the file.
 """
@@ -77,7 +77,7 @@ class Recorded:
             raise self.unfit("a stream id") from error
 
     def keyed(self, pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, _Value]:
-        """Return the items of a list by key.
+        """Return pairs as a dict.  This value is the list that they were read from.
 
         Args:
             pairs: the key and the value of each item.
