@@ -231,8 +231,7 @@ class LocalTable:
         """
         protocol = self._table.protocol()
         features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-        # Version 2 implies only features of a store's tables.  Versions 3 to 6 imply other features,
-        # without a list.
+        # Version 2 implies only features of a store's tables.  Versions 3 to 6 imply others.
         states_features = protocol.min_writer_version == _PLAIN_WRITER or bool(features)
         has_constraints = any(name.startswith(_CONSTRAINTS) for name in self.properties)
         if has_constraints or {*self.struct.names} != {*columns}:
