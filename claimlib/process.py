@@ -118,7 +118,7 @@ def catch_signals() -> None:
             signal.signal(number, _signals.catch)
 
 
-def tell_state(state: Callable[[], str]) -> None:
+def set_state_text(state: Callable[[], str]) -> None:
     """Set the text about the state of the store that is printed if this process is interrupted.
 
     Args:

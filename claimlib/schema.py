@@ -249,7 +249,7 @@ _PROVEN_RANGE = (
     "complete_to_ms BIGINT?",
     "complete_to_seq BIGINT?",
 )
-WITHOUT_PROOF = {column.split()[0]: "NULL" for column in (*_PROVEN_RANGE, "entries_added")}
+NO_COMPLETENESS_RANGE = {column.split()[0]: "NULL" for column in (*_PROVEN_RANGE, "entries_added")}
 """The values that an UPDATE sets in `streams` to invalidate the completeness ranges.
 
 Until the next snapshot or import proves a range, no run treats an entry as deleted, and no snapshot
@@ -533,7 +533,7 @@ def is_append_only(properties: Mapping[str, str]) -> bool:
     return properties.get(APPEND_ONLY_PROPERTY, "").lower() == "true"
 
 
-def has_entries_of_its_proofs(present: Mapping[str, Mapping[str, str]]) -> bool:
+def ranges_match_entries(present: Mapping[str, Mapping[str, str]]) -> bool:
     """Return True if `entries` is the table to which the completeness ranges of `streams` refer.
 
     - If `streams` is missing, there are no ranges, so the result is True.

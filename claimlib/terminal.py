@@ -309,7 +309,7 @@ def pyspark_logs_nothing() -> None:
 
 
 @contextmanager
-def unwarned(beginning: str) -> Iterator[None]:
+def warnings_hidden(beginning: str) -> Iterator[None]:
     """Hide warnings that begin with a text until the block ends."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", beginning)

@@ -136,7 +136,7 @@ def parse_instant_ms(text: str) -> int:
     return instant_ms
 
 
-def unit_of(low: int, high: int) -> str | None:
+def suspected_unit(low: int, high: int) -> str | None:
     """Return the wrong unit that times between two numbers seem to have.
 
     Return None if they seem to be in milliseconds, as they should be.
@@ -154,7 +154,7 @@ def _checked_ms(number: int) -> int:
     """
     iso = "an ISO 8601 time as 2026-01-01T00:00:00Z"
     day = _date_of_digits(number)
-    looks_like = "a date" if day is not None else unit_of(number, number)
+    looks_like = "a date" if day is not None else suspected_unit(number, number)
     if looks_like is None:
         return number
     when = format_instant_ms(number)

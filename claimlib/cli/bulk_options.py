@@ -108,7 +108,7 @@ def named_claim(
     With --consumer or --assign, the argument CONSUMER contains the first id.
     """
     stream, group, consumer = names
-    if requests is not None or not options.choose_consumers:
+    if requests is not None or not options.has_chosen_consumers:
         return Named(names, ids or (), ids_from, requests)
     all_ids = ids or () if consumer is None else (consumer, *(ids or ()))
     return Named((stream, group), all_ids, ids_from, requests)
@@ -174,7 +174,7 @@ def claim_of(named: Named, min_idle: str | None, options: ClaimOptions) -> Named
 
 def _consumers(named: Named, options: ClaimOptions) -> tuple[bytes, ...]:
     """Return the named consumers.  The result is empty if --assign chooses live consumers."""
-    if not options.choose_consumers:
+    if not options.has_chosen_consumers:
         return (named.bytes_of(2),)
     return tuple(map(unspell_shown, options.consumers or ()))
 

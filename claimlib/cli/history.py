@@ -98,7 +98,7 @@ def runs(
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
     from claimlib.report.runs import report_of_runs
-    from claimlib.runs.maintenance import refuse_deleted
+    from claimlib.runs.maintenance import check_not_deleted
 
     view = common.view()
     rows = limit if parts.as_commands else view.rows(limit)
@@ -122,7 +122,7 @@ def runs(
         else:
             finished = history.find_run(opened, run)
             if kinds:
-                refuse_deleted(opened, finished.run_seq, finished.key, "be listed in detail")
+                check_not_deleted(opened, finished.run_seq, finished.key, "be listed in detail")
             if not parts.as_commands:
                 result = _report_of(opened, finished, kinds, rows, chosen)
     # This follows the `with`, in which printed lines go to stderr if a terminal shows progress.

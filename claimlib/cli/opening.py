@@ -34,9 +34,9 @@ from claimlib.session import (
     SHORT_LIVED,
     has_catalog,
     has_session,
-    may_be_elsewhere,
+    may_use_other_file_system,
+    reads_paths_as_local_folders,
     starts_jvm,
-    takes_paths_for_folders,
 )
 from claimlib.session.settings_file import is_set_by_user
 
@@ -81,7 +81,7 @@ def opened_store(
     with _starting(settings, common) as (start, progress):
 
         def tell(phase: Phase, detail: str) -> None:
-            process.tell_state(partial(_state, phase, detail))
+            process.set_state_text(partial(_state, phase, detail))
             progress(phase, detail)
 
         opened = _opened(store, settings, start, writes=writes, look=look)
@@ -99,7 +99,7 @@ def _check_input(place: str, settings: Config) -> None:
     from claimlib.engine.inputs import NOT_IN_CATALOG, NOTHING_THERE, is_name, is_path, unreadable
 
     master, conf = settings.spark.master, settings.spark.conf
-    if takes_paths_for_folders(master, conf):
+    if reads_paths_as_local_folders(master, conf):
         if is_name(place) and not has_catalog(conf):
             raise unreadable(place, NOT_IN_CATALOG)
         if is_path(place) and not os.path.exists(place):  # noqa: PTH110 - Path.exists() raises if a folder is unreadable
@@ -120,7 +120,7 @@ def _opened(
     uses_spark = engine is Engine.SPARK
     if uses_spark and look is None:
         return open_store(start(), store)
-    if takes_paths_for_folders(settings.spark.master, settings.spark.conf):
+    if reads_paths_as_local_folders(settings.spark.master, settings.spark.conf):
         # If Spark is chosen, only `look` uses this store, so it need not accept writes.
         embedded = find_embedded(start, store, writes=writes and not uses_spark)
         if embedded is not None and not uses_spark:
@@ -181,7 +181,7 @@ def _definitions(store: str, settings: Config, start: _Once) -> Definitions:
     from claimlib.store.definitions import FolderDefinitions, SparkDefinitions
 
     engine, conf = settings.execution.engine, settings.spark.conf
-    is_folder = takes_paths_for_folders(settings.spark.master, conf)
+    is_folder = reads_paths_as_local_folders(settings.spark.master, conf)
     if engine is not Engine.SPARK and is_folder and not any(map(_has_defaults, conf)):
         in_folder = FolderDefinitions.find(start, store)
         if in_folder is not None:
@@ -289,7 +289,7 @@ def _folder_here(store: str, settings: Config) -> Path | None:
     check_no_secret(store, "STORE")
     check_storage(store, "STORE")
     # In another environment, a path may belong to another file system.
-    return None if may_be_elsewhere(settings.spark.conf) else local_folder(store)
+    return None if may_use_other_file_system(settings.spark.conf) else local_folder(store)
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _why_no_store(folder: Path) -> str:
 def _state(phase: Phase, detail: str) -> str:
     """Return the state of the store after an interruption in this phase.
 
-    While a decision is being written, `runs.protocol` sets the text (`process.tell_state`).
+    While a decision is being written, `runs.protocol` sets the text (`process.set_state_text`).
     """
     from claimlib.runs import CLAIMS_SENT, DRY_RUN, NOTHING_DECIDED, Phase
 

@@ -351,7 +351,7 @@ class ClaimOptions:
     profile: Annotated[str | None, options_of(XautoclaimSection)["profile"]] = None
 
     @property
-    def choose_consumers(self) -> bool:
+    def has_chosen_consumers(self) -> bool:
         """Return True if an option chooses the consumers instead of the argument CONSUMER."""
         return self.consumers is not None or self.assign is not None
 

@@ -175,7 +175,7 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import server_view
     from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, read_store, refuse_unknown
-    from claimlib.report.runs import before_unfinished
+    from claimlib.report.runs import with_unfinished_note
     from claimlib.report.xpending import report_of_overview
 
     view = common.view()
@@ -220,7 +220,7 @@ def xpending(
             if stale is not None:
                 alarms += _stale_alarms(at, by_group, at_ms, stale)
             terminal.say(*alarms)
-    show(before_unfinished(result, at.unfinished), view)
+    show(with_unfinished_note(result, at.unfinished), view)
     if alarms:
         raise typer.Exit(process.STALLED)
 
@@ -251,7 +251,7 @@ def describe(
     from claimlib.commands.xpending import read_store, refuse_unknown
     from claimlib.plans.differences import Scope
     from claimlib.report.describe import COLUMNS, NAMES, report_of_description
-    from claimlib.report.runs import before_unfinished
+    from claimlib.report.runs import with_unfinished_note
 
     view = common.view(COLUMNS, NAMES)
     rows = view.rows(limit)
@@ -266,7 +266,7 @@ def describe(
         refuse_unknown(at, scope)
         description = run_describe(at, scope, now_ms=now_ms)
         result = report_of_description(opened.where, description, at_ms, rows)
-    show(before_unfinished(result, at.unfinished), view)
+    show(with_unfinished_note(result, at.unfinished), view)
 
 
 def _columns_of(

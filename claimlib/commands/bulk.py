@@ -131,9 +131,9 @@ def decide(
         targets = _sharing_by_group(looked_at.groups, bulk_requests.sharing)
         tables = map(begun.relation, ("consumers", "pending"))
         recipients = assignment.recipients(targets, *tables).fetched()
-        judged = bulk.judged_by_recipients(judged, targets, recipients).fetched()
-    accepted = bulk.of_accepted(bulk_requests.requests, judged)
-    ids = bulk.of_accepted(bulk_requests.ids, judged)
+        judged = bulk.with_refusal_by_recipients(judged, targets, recipients).fetched()
+    accepted = bulk.rows_of_accepted_groups(bulk_requests.requests, judged)
+    ids = bulk.rows_of_accepted_groups(bulk_requests.ids, judged)
     entries = looked_at.entries if bulk_requests.looks else None
     decided = bulk.decisions(bulk.with_pending(ids, looked_at.pending, entries))
     decided = bulk.distributed(decided, recipients)
@@ -142,7 +142,9 @@ def decide(
         bulk.request_rows(bulk_requests.requests, judged),
     ]
     if bulk_requests.looks:
-        callers = accepted if recipients is None else bulk.of_accepted(recipients, judged)
+        callers = (
+            accepted if recipients is None else bulk.rows_of_accepted_groups(recipients, judged)
+        )
         last_ids = bulk.last_id_rows(accepted)
         parts += [
             bulk.consumer_rows(accepted),
@@ -203,7 +205,7 @@ def _judge(
     if bulk_requests.looks:
         judged = bulk.judged(*arguments, any_outside=looked_at.any_outside)
     else:
-        judged = bulk.judged_by_name(*arguments)
+        judged = bulk.with_refusal_by_name(*arguments)
     if refuse_duplicates:
         named = bulk.pending_of(bulk_requests.ids, looked_at.pending)
         judged = without_duplicates(judged, named)

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from claimlib.commands.input_tables import (
     Tables,
-    able_to_read,
+    opened_to_read,
     place_of,
-    read_sound,
+    read_checked_tables,
     refuse_changed,
 )
 from claimlib.commands.mirror import (
@@ -183,7 +183,7 @@ def import_tables(
         ConfigError: a map does not fit its table.
         DuplicateRowsError: two rows of a table have the same key.
     """
-    store = able_to_read(store, request.places().values())
+    store = opened_to_read(store, request.places().values())
     source = store.declared_source or COMMAND
 
     staged: list[str] = []
@@ -198,7 +198,7 @@ def import_tables(
         check_changeable(store, CHANGED)
         if progress is not None:
             progress(Phase.READ, "the given tables")
-        sound = read_sound(
+        sound = read_checked_tables(
             store, request.places(), request.maps, allow_empty=request.limits.allow_empty
         )
         payload_columns = sound.payload_columns

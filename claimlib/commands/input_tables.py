@@ -27,7 +27,7 @@ from claimlib.store.tables import Store, reading_order
 from claimlib.store.threads import concurrently
 from claimlib.store.writer import completed_rows
 from claimlib.terminal import number_of
-from claimlib.times import unit_of
+from claimlib.times import suspected_unit
 
 Tables = Mapping[str, Relation]
 _MOST_EXAMPLES = 3
@@ -55,7 +55,7 @@ def place_of(text: str, what: str = "a table's location") -> str:
     return str(Path(text).absolute()) if is_path(text) else text
 
 
-def able_to_read(store: Store, places: Iterable[str]) -> Store:
+def opened_to_read(store: Store, places: Iterable[str]) -> Store:
     """Return the store, opened with an engine that can read the given tables.
 
     The engine becomes Spark if only Spark can read one of these tables.
@@ -110,7 +110,7 @@ class Sound:
     payload_columns: tuple[str, ...]
 
 
-def read_sound(
+def read_checked_tables(
     store: Store, places: Mapping[str, str], maps: Mapping[str, TableMap], *, allow_empty: bool
 ) -> Sound:
     """Return the given tables if all of their rows are sound.
@@ -211,7 +211,7 @@ def _refuse_units(summaries: Sequence[Record], places: Mapping[str, str]) -> Non
         if times["low"] is not None
     ]
     for table, column, low, high in ranges:
-        unit = unit_of(low, high)
+        unit = suspected_unit(low, high)
         if unit is not None:
             raise InputError(
                 f"{_label(table, places)}: column {column} (or what the map assigns to it): its"

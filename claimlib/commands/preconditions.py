@@ -93,7 +93,7 @@ def near(groups: pa.Table) -> IdBounds:
     return IdBounds(tuple(sorted(zip(*columns, strict=True))))
 
 
-def where_ids_lie(rows: Relation) -> IdBounds:
+def bounds_of_rows(rows: Relation) -> IdBounds:
     """Return the bounds of rows of a table that has buckets, by one query."""
     bounds = rows.sql(
         "SELECT bucket, min(id_ms) AS low, max(id_ms) AS high FROM {this} AS this GROUP BY bucket"

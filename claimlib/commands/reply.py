@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar, Self, TypeVar
 
-from claimlib.commands.preconditions import retry_naming_duplicates, where_ids_lie
+from claimlib.commands.preconditions import bounds_of_rows, retry_naming_duplicates
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql, without
@@ -320,7 +320,7 @@ def _near(store: Store, claimed: Relation) -> Relation:
 
     So other files of the table need not be read to show a reply.
     """
-    return store.relation("entries").within(where_ids_lie(claimed.where("NOT justid")))
+    return store.relation("entries").within(bounds_of_rows(claimed.where("NOT justid")))
 
 
 def _cursors(rows: Relation) -> Relation:

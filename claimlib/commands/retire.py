@@ -152,7 +152,7 @@ def retire(
         ]
         claims = bulk.claims(claim_table(store.engine, named_claims), groups, now_ms).fetched()
         pending, entries = _owned_entries(begun, retirement, leaving)
-        ids = bulk.handed_over(pending, entries, claims, len(named_claims)).reused().kept()
+        ids = bulk.handover_ids(pending, entries, claims, len(named_claims)).reused().kept()
         result = decide(
             begun,
             BulkRequests(claims, ids, bulk.KINDS),

@@ -21,7 +21,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.xpending import idle_entries
 from claimlib.runs import FinishedRun, pinned
 from claimlib.runs.journal import rows_of
-from claimlib.runs.maintenance import deleted_of
+from claimlib.runs.maintenance import deleted_part_with_run
 from claimlib.runs.mirror import NEW
 from claimlib.schema import Kind
 from claimlib.store.guards import accepted_now
@@ -120,7 +120,7 @@ def run_report(
     """
     reported = find_reported(store, run)
     begun, unfinished = pinned(store, ("pending", "groups", "runs"))
-    has_history = deleted_of(store, reported.run_seq) is None
+    has_history = deleted_part_with_run(store, reported.run_seq) is None
     pending_by_time = _pending_by_time(store, reported)
     undos = undos_of(begun, reported.run_seq)
     groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))

@@ -21,10 +21,10 @@ from claimlib.runs.known import load_known_runs
 from claimlib.runs.protocol import INPUTS
 from claimlib.runs.rollforward import (
     NOT_ABANDONED,
+    abandon_run,
     find_finished,
-    find_finished_ids,
+    find_finished_by_run_id,
     find_finished_seq,
-    give_up,
 )
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import is_utf8
@@ -177,7 +177,7 @@ def _runs_named(store: Store, name: str) -> list[FinishedRun]:
         run = find_finished_seq(store, int(name))
     elif colon:
         run = find_finished(store, command, run_id)
-    return find_finished_ids(store, name) if run is None else [run]
+    return find_finished_by_run_id(store, name) if run is None else [run]
 
 
 _MOST_COMPARED = 1_000
@@ -232,7 +232,7 @@ def abandon(store: Store, name: str, *, progress: Progress | None = None) -> Fin
         claimlib.errors.RequestError: ... has no unfinished run snapshot:nightly-1 ...
     """
     with store.lock.held_for(f"abandon {name}", partial(progress or silent, Phase.LOCK)):
-        return give_up(store, find_unfinished(store, name))
+        return abandon_run(store, find_unfinished(store, name))
 
 
 def find_unfinished(store: Store, name: str) -> RunRow:

@@ -11,7 +11,7 @@ from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import server_view as plan
-from claimlib.runs.maintenance import deleted_of, first_complete_run
+from claimlib.runs.maintenance import deleted_part_with_run, first_complete_run
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.store.tables import Store
@@ -31,7 +31,7 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
         return None
     first_seq = _first_seq(read)
     needs_rows = first_seq < at.last_seq and not read.is_empty()
-    deleted = deleted_of(at.store, first_seq + 1) if needs_rows else None
+    deleted = deleted_part_with_run(at.store, first_seq + 1) if needs_rows else None
     if deleted is not None:
         raise RequestError(
             f"the store after run {at.last_seq} cannot be compared with the server, because run"

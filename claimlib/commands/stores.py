@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from claimlib.commands.init import init as init_tables
 from claimlib.commands.upgrade import Upgrade
 from claimlib.commands.upgrade import upgrade as upgrade_tables
-from claimlib.session import open_session, takes_paths_for_folders
+from claimlib.session import open_session, reads_paths_as_local_folders
 from claimlib.store.creation import repair_lock
 from claimlib.store.definitions import Definitions, FolderDefinitions, SparkDefinitions
 from claimlib.store.opening import checked
@@ -111,7 +111,7 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
 
 def _definitions(where: str, spark: SparkSession | None) -> Definitions:
     # If this is not certain, only Spark knows which place a path means.
-    if spark is None and takes_paths_for_folders("local[*]", {}):
+    if spark is None and reads_paths_as_local_folders("local[*]", {}):
         in_folder = FolderDefinitions.find(_session, where)
         if in_folder is not None:
             return in_folder

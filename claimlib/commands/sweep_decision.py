@@ -280,7 +280,7 @@ def weighed(judged: Judged) -> Judged:
     Without guards, no rows are read.
     """
     if judged.patterns is None:
-        return replace(judged, groups=guards.unweighed(judged.groups))
+        return replace(judged, groups=guards.without_guards(judged.groups))
     pending = judged.begun.relation("pending")
     return judged.rejudged(guards.weighed(judged.groups, judged.examined(), pending))
 
@@ -290,7 +290,7 @@ def rows_of(judged: Judged) -> Relation:
     accepted, examined = judged.accepted, judged.examined()
     next_ids = pages.next_ids(examined) if judged.has_pages else None
     decided = sweep.decisions(sweep.touched(examined), _requests(judged.fetched))
-    decided = assignment.dealt(decided, judged.recipients)
+    decided = assignment.with_recipient(decided, judged.recipients)
     # All rows of a group, and the entries of its stream, are in one bucket.  So each bucket can be
     # computed by itself.
     return union_by_name(

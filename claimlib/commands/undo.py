@@ -25,7 +25,7 @@ from claimlib.plans.keys import GROUP, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
 from claimlib.runs.journal import Decided, decided_by, rows_of
 from claimlib.runs.maintenance import COMMAND as MAINTAIN
-from claimlib.runs.maintenance import refuse_deleted
+from claimlib.runs.maintenance import check_not_deleted
 from claimlib.runs.rollforward import find_finished
 from claimlib.schema import Kind
 from claimlib.store.guards import check_changeable
@@ -179,7 +179,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
     undone = find_run(store, run_name)
     if undone.command in UNDOABLE:
         if earlier_undo is None:  # a repeat does not need the rows of the undone run
-            refuse_deleted(store, undone.run_seq, undone.key, "be undone")
+            check_not_deleted(store, undone.run_seq, undone.key, "be undone")
         return undone
     remedy = "the next snapshot or import makes the store equal to its source again"
     if undone.command == MAINTAIN:
@@ -192,7 +192,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
 
 def _decide(begun: Begun, undone: FinishedRun) -> Decision:
     _refuse_undone(begun, undone)
-    refuse_deleted(begun.store, undone.run_seq, undone.key, "be undone")
+    check_not_deleted(begun.store, undone.run_seq, undone.key, "be undone")
     decided = decided_by(begun.store, undone.run_seq)
     _refuse_without_previous(decided)
     writeback = writeback_of(begun, undone.run_seq)

@@ -68,7 +68,7 @@ from claimlib.runs import (
     silent,
 )
 from claimlib.runs.journal import ServerIdentity, rows_of
-from claimlib.runs.maintenance import refuse_deleted
+from claimlib.runs.maintenance import check_not_deleted
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
@@ -315,7 +315,7 @@ class _Writing:
         for source in servers.nodes:
             _check_server(begun, last, source)
         self._refuse_repeat(begun)
-        refuse_deleted(begun.store, self.finished.run_seq, self.finished.key, "be written back")
+        check_not_deleted(begun.store, self.finished.run_seq, self.finished.key, "be written back")
         self._refuse_undone(begun)
         self._refuse_undo_of_unsent(begun)
         planned = self._changes_to_send(begun, servers)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.preconditions import (
+    bounds_of_rows,
     check_ms,
     consumers_like,
     groups_like,
     nothing_matches,
-    where_ids_lie,
 )
 from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
@@ -28,7 +28,7 @@ from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
 from claimlib.runs import FinishedRun, RunRow, pinned, unfinished_error
 from claimlib.runs.mirror import in_bucket
-from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_ids
+from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_by_run_id
 from claimlib.schema import BUCKET_SQL, quote_text
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
@@ -201,7 +201,7 @@ def _run_as_of(store: Store, as_of: str) -> FinishedRun:
     try:
         instant_ms = parse_instant_ms(as_of)
     except InstantError:
-        if not find_finished_ids(store, as_of):  # a run id may begin with a date
+        if not find_finished_by_run_id(store, as_of):  # a run id may begin with a date
             raise
         return find_run(store, as_of)
     ended = store.relation("runs").where(f"ended_ms <= {instant_ms:d}L")
@@ -408,7 +408,7 @@ def with_payloads(
         first = first.order_by(*entries.order).limit(limit)
     first = first.kept()
     bucket = BUCKET_SQL.format(buckets=at.store.buckets)
-    bounds = where_ids_lie(first.select("id_ms", f"{bucket} AS bucket"))
+    bounds = bounds_of_rows(first.select("id_ms", f"{bucket} AS bucket"))
     stored = at.read("entries").within(bounds)
     of_first = stored.sql(
         "SELECT this.* FROM {this} AS this"

@@ -66,7 +66,9 @@ def _table_map(file: Path, text: str, table: str, section: object) -> TableMap:
             key=f"{table}.{key}" if key else table,
         ) from error
     id_bits = columns.pop("id_bits", False)
-    return TableMap(columns=columns, id_bits=id_bits, said_at={key: where(key) for key in columns})
+    return TableMap(
+        columns=columns, id_bits=id_bits, assigned_at={key: where(key) for key in columns}
+    )
 
 
 def _column(value: object) -> tuple[str, ...]:

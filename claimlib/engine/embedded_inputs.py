@@ -23,8 +23,8 @@ from claimlib.engine.inputs import (
     NOTHING_THERE,
     is_name,
     is_path,
+    mixed_types_error,
     unreadable,
-    with_other_types,
 )
 from claimlib.engine.parquet_folder import (
     data_files,
@@ -275,7 +275,7 @@ def _common_type(place: str, left: str, right: str) -> str:
     if any("(" in type_ or "[" in type_ for type_ in (left, right)) and not any(decimals):
         raise _NeedsSparkError("a nested column has different types in its files")
     types = " and ".join(_SPARK_NAMES.get(type_, type_) for type_ in (left, right))
-    raise with_other_types(place, f" ({types})")
+    raise mixed_types_error(place, f" ({types})")
 
 
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")

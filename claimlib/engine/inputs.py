@@ -60,7 +60,7 @@ def unreadable(place: str, why: str) -> InputError:
     return InputError(f"{place}{hint} cannot be read as a table: {why}", table=place)
 
 
-def with_other_types(place: str, types: str) -> InputError:
+def mixed_types_error(place: str, types: str) -> InputError:
     """Build the error for files in which a column has different types.
 
     Args:

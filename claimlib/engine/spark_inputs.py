@@ -16,8 +16,8 @@ from claimlib.engine.inputs import (
     NOTHING_THERE,
     Input,
     is_name,
+    mixed_types_error,
     unreadable,
-    with_other_types,
 )
 from claimlib.engine.parquet_folder import refuse_mixed_folders
 from claimlib.engine.relation import External
@@ -107,7 +107,7 @@ def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
         if "CANNOT_MERGE" not in str(error):
             raise
         types = _OTHER_TYPES.search(str(error))
-        raise with_other_types(place, f" ({types[1]} and {types[2]})" if types else "") from error
+        raise mixed_types_error(place, f" ({types[1]} and {types[2]})" if types else "") from error
     return frame
 
 

@@ -31,7 +31,7 @@ from claimlib.errors import AuthenticationFailedError, RequestError, SourceUnrea
 from claimlib.live.address import Address, parse_address
 from claimlib.live.batches import MasterDown, SourceOpened
 from claimlib.live.connection import ConnectOptions, Source, connect, open_source
-from claimlib.live.replies import understood
+from claimlib.live.replies import parsing_reply
 from claimlib.live.server import CLUSTER, SlotMap
 
 _SLOTS = 16_384
@@ -227,7 +227,7 @@ def master_address(url: str, **options: Unpack[ConnectOptions]) -> Address:
             f"the sentinel {address.label} knows no master {address.master}: check the name",
             source=address.label,
         )
-    with understood(address.label, command[1]):
+    with parsing_reply(address.label, command[1]):
         host, port = reply
         return address.at(host.decode(), int(port))
 
@@ -315,5 +315,5 @@ class _Node(NamedTuple):
 def _nodes(source: Source) -> list[_Node]:
     """Return a server's view of the nodes of its cluster."""
     text = source.call("CLUSTER", "NODES")
-    with understood(source.label, "CLUSTER NODES"):
+    with parsing_reply(source.label, "CLUSTER NODES"):
         return [_Node.of(line) for line in text.decode().splitlines()]

@@ -68,11 +68,11 @@ from claimlib.live.pending_ids import PackedIds, Span, Wanted
 from claimlib.live.replies import (
     attributes,
     consumer_rows,
+    parsing_reply,
     pending_rows,
     stream_counters,
     stream_id,
     time_ms,
-    understood,
 )
 from claimlib.live.scripts import Scripts
 from claimlib.live.server import check_unchanged
@@ -517,7 +517,7 @@ class _NodeReading:
     def _last_delivered_ids(self, stream: bytes) -> dict[bytes, StreamId]:
         """Return the groups of the stream, each with its last delivered id."""
         reply = self.source.call("XINFO", "GROUPS", stream)
-        with understood(self.source.label, "XINFO GROUPS"):
+        with parsing_reply(self.source.label, "XINFO GROUPS"):
             states = list(map(attributes, reply))
             return {state[b"name"]: stream_id(state[b"last-delivered-id"]) for state in states}
 
@@ -529,7 +529,7 @@ class _NodeReading:
             lambda: self.source.transaction(("XINFO", "STREAM", stream), time),
         )
         read_ms = time_ms(now)
-        with understood(self.source.label, "XINFO STREAM"):
+        with parsing_reply(self.source.label, "XINFO STREAM"):
             counters = stream_counters(reply)
         if not self.source.server.trims_in_order:
             # Trimming may have deleted ids above the first one, too (`semantics.stream_life`).
@@ -545,12 +545,12 @@ class _NodeReading:
             ("TIME",),
         )
         now_ms = time_ms(time)
-        with understood(self.source.label, "XPENDING"):
+        with parsing_reply(self.source.label, "XPENDING"):
             _, _, last_id, *_ = summary
             end = stream_id(last_id) if last_id is not None else MIN_ID
             end = end if self.pending_span is None else min(end, self.pending_span[1])
             rows = pending_rows(page, now_ms)
-        with understood(self.source.label, "XINFO CONSUMERS"):
+        with parsing_reply(self.source.label, "XINFO CONSUMERS"):
             return _FirstPage(now_ms, rows, end, consumer_rows(consumers, now_ms))
 
     def _next_page(
@@ -559,5 +559,5 @@ class _NodeReading:
         page, time = self.source.transaction(
             ("XPENDING", stream, group, f"({after}", str(end), self.pending_page), ("TIME",)
         )
-        with understood(self.source.label, "XPENDING"):
+        with parsing_reply(self.source.label, "XPENDING"):
             return pending_rows(page, time_ms(time))

@@ -15,7 +15,7 @@ _NEVER_ACTIVE = -1
 
 
 @contextmanager
-def understood(label: str, command: str) -> Iterator[None]:
+def parsing_reply(label: str, command: str) -> Iterator[None]:
     """Raise RequestError if the code in the context cannot parse a reply.
 
     Otherwise a reply of another form would look like a fault of claimlib.

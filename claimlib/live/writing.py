@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from claimlib.errors import ClaimlibError, SourceError, WrongTypeError
 from claimlib.live.cluster import Servers
 from claimlib.live.connection import Source
-from claimlib.live.replies import understood
+from claimlib.live.replies import parsing_reply
 from claimlib.live.vanished import SlotMovedError, VanishedError
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def _written(source: Source, batch: EntryBatch, reply: Any) -> list[Written]:
         return [Written(Outcome.GONE)] * len(batch.ids)
     if isinstance(reply, ClaimlibError):
         raise reply
-    with understood(source.label, "EVAL"):
+    with parsing_reply(source.label, "EVAL"):
         return [
             Written(Outcome.MOVED, code) if code >= 0 else _CODES[code]
             for _, code in zip(batch.ids, reply, strict=True)

@@ -109,7 +109,9 @@ def counted(targets: Relation, recipients: Relation | None) -> Relation:
     )
 
 
-def dealt(decided: Relation, recipients: Relation | None, together: str = "outcome") -> Relation:
+def with_recipient(
+    decided: Relation, recipients: Relation | None, together: str = "outcome"
+) -> Relation:
     """Return decisions about entries with the column `recipient`: the consumer that gets the entry.
 
     The recipient is None if the request of the group names a single consumer, which gets all

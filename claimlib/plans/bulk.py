@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from claimlib.engine.relation import Relation
 from claimlib.plans import kernel
-from claimlib.plans.assignment import counted, dealt, turn_sql
+from claimlib.plans.assignment import counted, turn_sql, with_recipient
 from claimlib.plans.column_readers import id_bits_sql
 from claimlib.plans.journal_rows import name_or_error
 from claimlib.plans.keys import (
@@ -33,7 +33,13 @@ from claimlib.plans.requests import (
     instant,
     is_no_spelling,
 )
-from claimlib.plans.survey import IS_INVALID, IS_PROVEN, NONE_LIVE, refusal, refusal_by_name
+from claimlib.plans.survey import (
+    IS_INVALID,
+    IS_PROVEN,
+    NONE_LIVE,
+    refusal,
+    refusal_of_named_entries,
+)
 from claimlib.plans.sweep import with_presence
 from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
@@ -233,7 +239,7 @@ def named_ids(requests: Relation) -> Relation:
     return exploded.select(*REQUEST, "position", f"{ms} AS id_ms", f"{seq} AS id_seq")
 
 
-def handed_over(owned: Relation, entries: Relation, claims: Relation, recipients: int) -> Relation:
+def handover_ids(owned: Relation, entries: Relation, claims: Relation, recipients: int) -> Relation:
     """Return the pending entries of consumers in the form of `named_ids`, named by new requests.
 
     There is one request per recipient.  Entries that the stream still has are distributed in turn.
@@ -328,16 +334,20 @@ def judged(
     return _joined(counted, unproven, "unproven").select("*", f"{refusal()} AS reason")
 
 
-def judged_by_name(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
+def with_refusal_by_name(
+    groups: Relation, ids: Relation, pending: Relation, run_seq: int
+) -> Relation:
     """Return `judged` for requests that name the entries that they remove.
 
-    Fewer reasons refuse a group, see `survey.refusal_by_name`.
+    Fewer reasons refuse a group, see `survey.refusal_of_named_entries`.
     """
     counted = _with_unusable(groups, ids, pending, run_seq)
-    return counted.select("*", f"{refusal_by_name()} AS reason")
+    return counted.select("*", f"{refusal_of_named_entries()} AS reason")
 
 
-def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relation) -> Relation:
+def with_refusal_by_recipients(
+    judged: Relation, targets: Relation, recipients: Relation
+) -> Relation:
     """Return `judged`.  Also refuse each group in which no consumer can receive the entries.
 
     Args:
@@ -357,8 +367,8 @@ def judged_by_recipients(judged: Relation, targets: Relation, recipients: Relati
 
 
 def distributed(decided: Relation, recipients: Relation | None) -> Relation:
-    """Return `assignment.dealt` with one sequence of turns for all entries that are received."""
-    return dealt(decided, recipients, _is_of(*_RECEIVED))
+    """Return `assignment.with_recipient` with one sequence of turns for all received entries."""
+    return with_recipient(decided, recipients, _is_of(*_RECEIVED))
 
 
 def _with_unusable(groups: Relation, ids: Relation, pending: Relation, run_seq: int) -> Relation:
@@ -387,7 +397,7 @@ def _joined(groups: Relation, counted: Relation, *counts: str) -> Relation:
     )
 
 
-def of_accepted(rows: Relation, judged: Relation) -> Relation:
+def rows_of_accepted_groups(rows: Relation, judged: Relation) -> Relation:
     """Return the rows (of requests, or of ids) whose group is not refused."""
     return rows.sql(
         "SELECT /*+ BROADCAST(accepted) */ this.* FROM {this} AS this"

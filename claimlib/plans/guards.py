@@ -123,7 +123,7 @@ def weighed(judged: Relation, examined: Relation, pending: Relation) -> Relation
     )
 
 
-def unweighed(judged: Relation) -> Relation:
+def without_guards(judged: Relation) -> Relation:
     """Return `judged` with the columns that `weighed` adds, all None, if no request has guards."""
     none = (f"CAST(NULL AS BIGINT) AS {name}" for name in ("spared", "parked"))
     return judged.select("*", *none)

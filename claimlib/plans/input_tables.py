@@ -105,7 +105,7 @@ class TableMap:
         id_bits: True if an id's two columns are BIGINTs with the BITS of the unsigned numbers, as
             in the store's tables.  False if they have the numbers themselves, which are not
             negative.
-        said_at: the place of an assignment by its key, for messages.
+        assigned_at: the place of an assignment by its key, for messages.
 
     Examples:
         >>> TableMap({"consumer": ("owner",), "id": ("ms", "seq")}).columns["id"]
@@ -114,11 +114,11 @@ class TableMap:
 
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     id_bits: bool = False
-    said_at: Mapping[str, str] = field(default_factory=dict)
+    assigned_at: Mapping[str, str] = field(default_factory=dict)
 
     def where(self, table: str, key: str) -> str:
         """Return the place where a user finds the assignment of a key."""
-        return self.said_at.get(key, f"{table}.{key}")
+        return self.assigned_at.get(key, f"{table}.{key}")
 
 
 @dataclass(frozen=True, slots=True)

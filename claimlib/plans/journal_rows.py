@@ -43,7 +43,7 @@ def decision_rows(decided: Relation, accepted: Relation, owners: Relation) -> Re
     entry would be lost otherwise.
 
     Args:
-        decided: `assignment.dealt`.
+        decided: `assignment.with_recipient`.
         accepted: `survey.judged` without the refused groups, with the groups' keys.
         owners: `keys.owners_of_keys`.
     """

@@ -264,7 +264,7 @@ class _State:
             rows["equal_counts"].to_numpy(),
         )
         present = rows["present"].to_numpy()
-        free = rules.is_free(pending, self.owned[ids], idle_enough, rows["force"].to_numpy())
+        free = rules.goes_to_caller(pending, self.owned[ids], idle_enough, rows["force"].to_numpy())
         claimed = rules.is_claimed(present, free)
         deleted = rules.is_deleted(present) & pending
         self._claim(ids[claimed], rows.iloc[np.flatnonzero(claimed)])

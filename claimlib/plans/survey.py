@@ -203,7 +203,7 @@ def refusal() -> str:
     return _first_reason(_UNKNOWN, *_UNUSABLE)
 
 
-def refusal_by_name() -> str:
+def refusal_of_named_entries() -> str:
     """Return SQL for the reason why a group is refused by a request that only names entries.
 
     Such a request needs no time, no proof, and no sound delivery times and counts.  The SQL is null

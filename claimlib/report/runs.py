@@ -178,7 +178,7 @@ def report_of_runs(where: str, listed: RunList) -> Report:
     )
 
 
-def before_unfinished(report: Report, unfinished: Sequence[RunRow]) -> Report:
+def with_unfinished_note(report: Report, unfinished: Sequence[RunRow]) -> Report:
     """Return a report with a note on the unfinished runs that it does not show.
 
     Args:

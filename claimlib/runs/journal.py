@@ -21,9 +21,9 @@ from claimlib.errors import VerificationError
 from claimlib.plans.differences import Digest
 from claimlib.plans.journal_rows import ADDED, REMOVED, UPDATED, of_kinds
 from claimlib.schema import Kind
-from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition, Token
 from claimlib.store.lookups import find
+from claimlib.store.replaced_tables import Seen
 from claimlib.store.tables import Pins, Store
 
 # All kinds of runs on a store share one transaction id, which serializes them.

@@ -13,8 +13,8 @@ from claimlib.errors import MissingRowsError
 from claimlib.plans.maintenance import is_deleted
 from claimlib.runs.journal import RunRow, run_in_note, run_rows
 from claimlib.runs.maintenance import THROUGH, deleted_history
-from claimlib.store.gone_back import Seen
 from claimlib.store.lookups import newest_run, numbers
+from claimlib.store.replaced_tables import Seen
 from claimlib.store.tables import Store
 
 

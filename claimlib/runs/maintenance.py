@@ -198,19 +198,19 @@ def _deleted_by(run_seq: int, run_id: str, counts: Mapping[str, int]) -> Deleted
     return DeletedHistory(counts.get(THROUGH, 0), f"{run_seq} ({COMMAND}:{run_id})")
 
 
-def deleted_of(store: Store, run_seq: int) -> DeletedHistory | None:
+def deleted_part_with_run(store: Store, run_seq: int) -> DeletedHistory | None:
     """Return the deleted part of the journal if it contains the rows of a run, or else None."""
     deleted = deleted_history(store)
     return deleted if deleted is not None and run_seq <= deleted.through else None
 
 
-def refuse_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
+def check_not_deleted(store: Store, run_seq: int, key: str, what: str) -> None:
     """Raise RequestError if the journal rows of a run were deleted.
 
     Args:
         what: the action that is not possible, as in `be undone`.
     """
-    deleted = deleted_of(store, run_seq)
+    deleted = deleted_part_with_run(store, run_seq)
     if deleted is not None:
         raise RequestError(
             f"run {key} cannot {what}: run {deleted.run} deleted its journal rows, because they"

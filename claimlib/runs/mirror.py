@@ -30,7 +30,7 @@ from claimlib.runs import claims
 from claimlib.runs.journal import Decided, RunRow, Staged
 from claimlib.runs.writes import append_once
 from claimlib.runs.writes import apply as apply_changes
-from claimlib.schema import FIELDS_TYPE, TABLES, WITHOUT_PROOF, Kind, quote_text
+from claimlib.schema import FIELDS_TYPE, NO_COMPLETENESS_RANGE, TABLES, Kind, quote_text
 from claimlib.store.guards import accepted_now
 from claimlib.store.local import Condition
 from claimlib.store.retry import retried
@@ -184,7 +184,7 @@ def discard_landing(store: Store, uuid: str) -> None:
         _delete_landing(store, table, uuid)
 
 
-def sweep_landing(store: Store, row: RunRow) -> None:
+def delete_finished_landings(store: Store, row: RunRow) -> None:
     """Delete the entries that were staged for this run and for earlier finished runs.
 
     The staged pending entries stay as history.  If the deletion conflicts with another process, it
@@ -349,7 +349,7 @@ def withdraw(store: Store, row: RunRow) -> None:
 def _invalidate_ranges(store: Store, row: RunRow) -> None:
     """Invalidate the completeness ranges of the streams of a run."""
     is_due = f"run_seq <= {row.run_seq:d}L AND {glob_sql('stream', scope_of(row).stream_glob)}"
-    values = {**WITHOUT_PROOF, "run_seq": f"{row.run_seq:d}L"}
+    values = {**NO_COMPLETENESS_RANGE, "run_seq": f"{row.run_seq:d}L"}
     retried(lambda: store.writer.update("streams", values, is_due))
 
 

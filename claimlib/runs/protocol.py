@@ -43,7 +43,7 @@ from claimlib.runs.known import (
     load_known_runs,
     missing_rows_error,
 )
-from claimlib.runs.maintenance import deleted_of
+from claimlib.runs.maintenance import deleted_part_with_run
 from claimlib.runs.request_text import differences
 from claimlib.runs.rollforward import (
     CHANGED,
@@ -62,7 +62,7 @@ from claimlib.semantics.names import is_utf8
 from claimlib.store.guards import (
     check_changeable,
     check_folder,
-    check_not_gone_back,
+    check_not_replaced,
     check_session,
 )
 from claimlib.store.local import Token
@@ -211,7 +211,9 @@ def _run(
             if finished.run_seq in recovered:
                 # An earlier call has decided the run, and this call has finished it.
                 return finished
-            limitation = "" if deleted_of(store, finished.run_seq) is None else _ONLY_COUNTS
+            limitation = (
+                "" if deleted_part_with_run(store, finished.run_seq) is None else _ONLY_COUNTS
+            )
             tell(
                 Phase.FINISH,
                 f"run {finished.run_seq} was already done: nothing is changed{limitation}",
@@ -311,7 +313,7 @@ def _pins(store: Store, tables: Collection[str], known: KnownRuns) -> Pins:
         SchemaError: a table was replaced.
     """
     pins = store.pin(tables)
-    check_not_gone_back(store, pins.versions, known.seen)
+    check_not_replaced(store, pins.versions, known.seen)
     return pins
 
 
@@ -416,7 +418,7 @@ def _commit(store: Store, row: RunRow, decision: Decision) -> Decided | None:
     own = store.rows("journal", [tuple(values.values())], list(values))
     numbered = decision.rows.select("*", f"{row.run_seq:d}L AS run_seq")
     all_rows = union_by_name([numbered, own], schema.JOURNAL.types)
-    process.tell_state(partial(_state_of_decision, store, row))
+    process.set_state_text(partial(_state_of_decision, store, row))
     try:
         store.writer.append("journal", all_rows, token=Token(APP_ID, row.run_seq), note=row.note)
     except Exception as error:

@@ -22,7 +22,7 @@ _ENTRY = [*GROUP, "id_ms", "id_seq"]
 
 # The rows by which a consumer got an entry, so it was active.  A superseded claim counts, too.
 _RECEIVED = (Kind.CLAIMED, Kind.MOVED, Kind.FORCED, Kind.SUPERSEDED)
-WRITTEN_FOR = {
+KINDS_BY_TABLE = {
     "tombstones": (Kind.DELETED, Kind.RETURNED, Kind.WITHDRAWN),
     "consumers": (Kind.CONSUMER, Kind.RETIRED, Kind.CONSUMER_RESTORED, *_RECEIVED),
     "cursors": (Kind.CURSOR, Kind.CURSOR_RESTORED),
@@ -43,14 +43,14 @@ def apply(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -> dict
     }
     if not row.is_mirror:  # `mirror` writes the consumers of a snapshot or an import
         writers["consumers"] = partial(_consumers, store, row, decided, outcome)
-    due = [write for table, write in writers.items() if decided.of(*WRITTEN_FOR[table])]
+    due = [write for table, write in writers.items() if decided.of(*KINDS_BY_TABLE[table])]
     concurrently(due)
     return {"retired": _retired(store, decided)} if decided.of(Kind.RETIRED) else {}
 
 
 def _cursors(store: Store, row: RunRow, decided: Decided) -> None:
     """Write the first id of the next page for cursors that have a name."""
-    named = decided.rows(*WRITTEN_FOR["cursors"]).where("cursor_name IS NOT NULL").reused()
+    named = decided.rows(*KINDS_BY_TABLE["cursors"]).where("cursor_name IS NOT NULL").reused()
     if named.is_empty():
         return
     rows = named.select("cursor_name AS name", *GROUP, "next_ms", "next_seq")
@@ -96,7 +96,7 @@ def _tombstones(store: Store, row: RunRow, decided: Decided, outcome: Outcome) -
     """Append tombstones of deleted entries, and remove those of entries that an undo returned."""
     # Undone acknowledgements and forced claims have no tombstone.  Their at_ms is null.
     has_tombstone = f"kind = '{Kind.DELETED}' OR at_ms IS NOT NULL"
-    rows = _not_lost(decided.rows(*WRITTEN_FOR["tombstones"]), outcome).where(has_tombstone)
+    rows = _not_lost(decided.rows(*KINDS_BY_TABLE["tombstones"]), outcome).where(has_tombstone)
     returned = rows.where(f"kind = '{Kind.RETURNED}'").reused()
     if not returned.is_empty():  # this is an undo of deletions, which adds no tombstones
         tombstones = returned.select(*_ENTRY, f"{_undone_seq(row):d}L AS run_seq")

@@ -26,15 +26,15 @@ from claimlib.runs.journal import (
 )
 from claimlib.runs.known import missing_rows_error
 from claimlib.schema import TABLES, Kind
-from claimlib.store.gone_back import PROVING
-from claimlib.store.guards import check_not_gone_back
+from claimlib.store.guards import check_not_replaced
 from claimlib.store.local import Condition
 from claimlib.store.lookups import find
+from claimlib.store.replaced_tables import PROVING
 from claimlib.store.retry import retried
 from claimlib.store.tables import Store
 from claimlib.terminal import number_of
 
-CHANGED = ("pending", *(table for table in records.WRITTEN_FOR if table != "tombstones"))
+CHANGED = ("pending", *(table for table in records.KINDS_BY_TABLE if table != "tombstones"))
 """List the tables in which a run that claims may change rows.  To the others it only adds rows."""
 ABANDONED = "abandoned"
 """Name the count that is 1 in the report of an abandoned run."""
@@ -162,7 +162,7 @@ def find_finished_seq(store: Store, run_seq: int) -> FinishedRun | None:
     return _first(find(store, "runs", Condition("run_seq", run_seq)))
 
 
-def find_finished_ids(store: Store, run_id: str) -> list[FinishedRun]:
+def find_finished_by_run_id(store: Store, run_id: str) -> list[FinishedRun]:
     """Return the finished runs with this run id, in the order of their numbers.
 
     Each command has at most one such run.
@@ -248,11 +248,11 @@ def _tables_written(row: RunRow, decided: Decided) -> set[str]:
     """Return the tables that a run may have written, besides `journal` and `runs`."""
     if row.staged is not None:
         return set(mirror.TABLES_WRITTEN)
-    kinds_by_table = {"pending": (*TOUCHING, *ADDED), **records.WRITTEN_FOR}
+    kinds_by_table = {"pending": (*TOUCHING, *ADDED), **records.KINDS_BY_TABLE}
     return {table for table, kinds in kinds_by_table.items() if decided.of(*kinds)}
 
 
-def give_up(store: Store, row: RunRow) -> FinishedRun:
+def abandon_run(store: Store, row: RunRow) -> FinishedRun:
     """Abandon a decided run of a snapshot or an import.
 
     No further step of the run is applied.  Its row of `runs` has the count `abandoned`.  The
@@ -288,7 +288,7 @@ def _finish(
         SchemaError: `entries` or `streams` was replaced since the run was decided.
         MissingRowsError: another writer has deleted the run's row of `runs`.
     """
-    check_not_gone_back(store, store.pin(PROVING).versions, [row.seen])
+    check_not_replaced(store, store.pin(PROVING).versions, [row.seen])
     unknown = [table for table in written if table not in known]
     outputs = {**row.pins.versions, **store.pin(unknown).versions, **known}
     clock.stop()
@@ -317,5 +317,5 @@ def _finish(
     if finished is None:
         raise missing_rows_error(store, "runs", row.run_seq, f"{row.run_seq} ({row.key})")
     if row.staged is not None:
-        mirror.sweep_landing(store, row)
+        mirror.delete_finished_landings(store, row)
     return finished

@@ -19,7 +19,7 @@ The idle time is now - delivery time, with its sign.  An entry is idle enough in
 
 XCLAIM does the same to each id of its request, one after the other.  It also claims an entry
 without an owner, for any idle time.  With FORCE it also claims an id that is not pending
-(`is_free`).
+(`goes_to_caller`).
 
 All times are signed 64-bit and not negative, so `now - delivery time` cannot overflow.
 
@@ -111,7 +111,7 @@ def is_claimed(present: Value, claimable: Value) -> Value:
     return present & claimable
 
 
-def is_free(pending: Value, owned: Value, idle_enough: Value, force: Value) -> Value:
+def goes_to_caller(pending: Value, owned: Value, idle_enough: Value, force: Value) -> Value:
     """Return True if an id of an XCLAIM goes to the caller, provided that the stream has it.
 
     `pending` is True if the id is in the PEL, and `owned` if it has an owner there.  FORCE has an

@@ -263,7 +263,7 @@ def _is_free(entry: PendingEntry | None, request: ClaimRequest, now_ms: int) -> 
     since_ms = 0 if entry is None else entry.delivery_time_ms
     idle_enough = _is_idle_enough(since_ms, request.min_idle_ms, request, now_ms)
     owned = entry is not None and entry.consumer is not None
-    return bool(rules.is_free(entry is not None, owned, idle_enough, request.force))
+    return bool(rules.goes_to_caller(entry is not None, owned, idle_enough, request.force))
 
 
 def _claimed_entry(

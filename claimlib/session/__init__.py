@@ -155,8 +155,13 @@ def open_session(
     others = {key: conf[key] for key in conf if key not in file_settings and key != _PACKAGES}
     builder = _configured(builder, others)
     # pyspark warns that settings of a started Connect server cannot be set for the session.
-    unwarned = terminal.unwarned("Failed to set ")
-    with _jvm_muted(muted=muted), unwarned, settings_in_file(file_settings), _locale_of_python():
+    warnings_hidden = terminal.warnings_hidden("Failed to set ")
+    with (
+        _jvm_muted(muted=muted),
+        warnings_hidden,
+        settings_in_file(file_settings),
+        _locale_of_python(),
+    ):
         spark = builder.getOrCreate()
     _exit_when_out_of_memory()
     return _with_own_python(spark)
@@ -348,7 +353,7 @@ _CONNECT_TIMEOUT_S = 10
 _PROXIES = {"grpc_proxy", "https_proxy", "http_proxy"}
 
 
-def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
+def may_use_other_file_system(conf: Mapping[str, str]) -> bool:
     """Return True if, for Spark, a path may be elsewhere than in a folder of this machine.
 
     This is so if another program provides Spark, or if a setting may choose another file system.
@@ -359,13 +364,13 @@ def may_be_elsewhere(conf: Mapping[str, str]) -> bool:
     return is_provided() or has_java_options or has_variables or has_conf
 
 
-def takes_paths_for_folders(master: str, conf: Mapping[str, str]) -> bool:
+def reads_paths_as_local_folders(master: str, conf: Mapping[str, str]) -> bool:
     """Return True if `open_session` is certain to start Spark on this machine.
 
     Then a path is a folder of this machine for Spark, too.  So a store in this folder can be read
     without a session.
     """
-    if may_be_elsewhere(conf) or not master.startswith("local"):
+    if may_use_other_file_system(conf) or not master.startswith("local"):
         return False
     return not _may_have_settings() and not has_session()
 

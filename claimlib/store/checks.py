@@ -73,11 +73,11 @@ def check_properties(
         )
     check_versions(where, present)
     buckets_of(where, present)
-    if not schema.has_entries_of_its_proofs(present):
-        raise other_entries(where)
+    if not schema.ranges_match_entries(present):
+        raise other_entries_error(where)
 
 
-def no_store(where: str, location: Location) -> StoreNotFoundError:
+def no_store_error(where: str, location: Location) -> StoreNotFoundError:
     """Return the error for a place without any table of a store."""
     return StoreNotFoundError(
         f"no store at {location.where}{_catalog_hint(location)}: create it with:"
@@ -90,7 +90,7 @@ def _catalog_hint(location: Location) -> str:
     return " (a catalog's schema; a folder is written ./name)" if location.is_namespace else ""
 
 
-def other_entries(where: str) -> SchemaError:
+def other_entries_error(where: str) -> SchemaError:
     """Return the error for a table `entries` that is not the one that the proofs are about."""
     return SchemaError(
         f"the table entries of {where} is not the one whose entries are proven to be complete: it"
@@ -177,7 +177,7 @@ def buckets_of(where: str, present: Mapping[str, Mapping[str, str]]) -> int | No
     return next(map(int, buckets_by_table.values()), None)
 
 
-def append_only(where: str, table: str) -> SchemaError:
+def append_only_error(where: str, table: str) -> SchemaError:
     """Return the error for a command that must change rows of an append-only table."""
     return SchemaError(
         f"table {table} of {where} is append-only, and this command changes its rows: set its"

@@ -10,21 +10,21 @@ from pathlib import Path
 from claimlib import schema
 from claimlib.schema import TABLES, Kind
 from claimlib.store.checks import (
-    append_only,
+    append_only_error,
     buckets_of,
     check_columns,
     check_options,
     check_same,
     check_versions,
-    other_entries,
+    other_entries_error,
 )
 from claimlib.store.definitions import Definitions
-from claimlib.store.gone_back import PROVING, Accepted, Seen, error_of, gone_back
 from claimlib.store.local import Condition
 from claimlib.store.location import Location
 from claimlib.store.lock import WriteLock
 from claimlib.store.lookups import find, newest_run
 from claimlib.store.opening import checked
+from claimlib.store.replaced_tables import PROVING, Accepted, Seen, error_of, find_replaced
 from claimlib.store.tables import Store
 
 
@@ -89,8 +89,8 @@ def create(
             later.  None means the number that existing tables have.  If there are none, it means
             `schema.DEFAULT_BUCKETS`.
         source: the source that the store mirrors.  None if a snapshot will name it.
-        accept_replaced: True if runs are to use replaced tables (`gone_back`) as they are now.  If
-            False, replaced tables are refused.
+        accept_replaced: True if runs are to use replaced tables (`find_replaced`) as they are now.
+            If False, replaced tables are refused.
         source_of: returns the source of a store's rows, for the message of StoreExistsError.
 
     Raises:
@@ -216,8 +216,8 @@ def _review_tables(
     if_lost = {schema.BUCKETS_PROPERTY: str(buckets), schema.TABLE_ID_PROPERTY: ""}
     store = definitions.handle({"streams": if_lost, **present})
     runs = _versions_seen(store, present)
-    older = gone_back(_versions(store, present), runs, store.accepted)
-    has_other_entries = not schema.has_entries_of_its_proofs(present)
+    older = find_replaced(_versions(store, present), runs, store.accepted)
+    has_other_entries = not schema.ranges_match_entries(present)
     if not accept_replaced:
         _refuse_replaced(store, present, older, has_other_entries=has_other_entries)
     has_lost_proofs = has_other_entries or not PROVING.isdisjoint(older)
@@ -250,7 +250,7 @@ def _refuse_replaced(
     if not ("entries" in present and has_other_entries):
         return
     if not store.relation("streams").where("complete_from_ms IS NOT NULL").is_empty():
-        raise other_entries(store.where)
+        raise other_entries_error(store.where)
 
 
 def _versions_seen(store: Store, present: Collection[str]) -> list[Seen]:
@@ -281,7 +281,7 @@ def bind_proofs(definitions: Definitions) -> bool:
     of_streams = present.get("streams", {})
     if entries_id is None or of_streams.get(schema.ENTRIES_ID_PROPERTY) == entries_id:
         return False
-    has_other_entries = not schema.has_entries_of_its_proofs(present)
+    has_other_entries = not schema.ranges_match_entries(present)
     if has_other_entries:
         invalidate_proofs(definitions.handle(present), of_streams)
     definitions.change("streams", {schema.ENTRIES_ID_PROPERTY: entries_id})
@@ -302,5 +302,5 @@ def invalidate_proofs(store: Store, of_streams: Mapping[str, str]) -> None:
         CommitConflictError: another writer changed `streams` meanwhile.
     """
     if schema.is_append_only(of_streams):
-        raise append_only(store.where, "streams")
-    store.writer.update("streams", schema.WITHOUT_PROOF, "true")
+        raise append_only_error(store.where, "streams")
+    store.writer.update("streams", schema.NO_COMPLETENESS_RANGE, "true")

@@ -16,7 +16,7 @@ from claimlib.errors import StorageError, StoreNotFoundError
 from claimlib.places import local_folder
 from claimlib.schema import TABLES, Column
 from claimlib.session import check_file_names
-from claimlib.store.checks import no_store
+from claimlib.store.checks import no_store_error
 from claimlib.store.commits import change_table, create_table
 from claimlib.store.damage import check_commits, check_log
 from claimlib.store.delta_errors import conflict, errors_mapped
@@ -176,7 +176,7 @@ class SparkDefinitions:
         """
         if self.location.is_namespace:
             check_catalog(self._spark, self.where)
-        return no_store(self.where, self.location)
+        return no_store_error(self.where, self.location)
 
 
 class FolderDefinitions:
@@ -263,7 +263,7 @@ class FolderDefinitions:
 
     def missing_store(self) -> StoreNotFoundError:
         """See `Definitions`."""
-        return no_store(self.where, self.location)
+        return no_store_error(self.where, self.location)
 
 
 # If a path has one of these characters, Spark or delta-rs may open another path, or fail.

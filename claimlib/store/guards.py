@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from claimlib.places import check_writable
 from claimlib.schema import TABLES
-from claimlib.store.checks import append_only
-from claimlib.store.gone_back import Accepted, Seen, error_of, gone_back
+from claimlib.store.checks import append_only_error
+from claimlib.store.replaced_tables import Accepted, Seen, error_of, find_replaced
 from claimlib.store.sessions import check_reads_all
 from claimlib.store.tables import Store
 
@@ -33,10 +33,10 @@ def check_changeable(store: Store, tables: Iterable[str]) -> None:
     """
     for table in tables:
         if table in store.append_only:
-            raise append_only(store.where, table)
+            raise append_only_error(store.where, table)
 
 
-def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collection[Seen]) -> None:
+def check_not_replaced(store: Store, versions: Mapping[str, int], runs: Collection[Seen]) -> None:
     """Refuse tables that are at an earlier version than a run has seen.
 
     Args:
@@ -47,9 +47,9 @@ def check_not_gone_back(store: Store, versions: Mapping[str, int], runs: Collect
         SchemaError: a table was replaced.  The message names the tables, and the command that
             accepts them as they are.
     """
-    if gone_back(versions, runs, store.accepted):
+    if find_replaced(versions, runs, store.accepted):
         # `init` may have accepted the tables since the store was opened.
-        older = gone_back(versions, runs, accepted_now(store))
+        older = find_replaced(versions, runs, accepted_now(store))
         if older:
             raise error_of(store.where, older)
 

@@ -16,8 +16,8 @@ from claimlib.engine import limits
 from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import VersionExpiredError
 from claimlib.store.delta_errors import says_expired
-from claimlib.store.gone_back import Seen
 from claimlib.store.local import Condition
+from claimlib.store.replaced_tables import Seen
 
 if TYPE_CHECKING:
     from claimlib.store.tables import Store

@@ -59,7 +59,7 @@ def find_embedded(
 
     The embedded engine cannot work on a store that is not in a folder of this machine, or on a
     table that it cannot read or write.  Call this only if a path is the same folder for a Spark
-    session and for this process (`session.takes_paths_for_folders`).
+    session and for this process (`session.reads_paths_as_local_folders`).
 
     Args:
         start: see `open_folder`.

@@ -19,10 +19,10 @@ from claimlib.engine.relation import Executor, External, Relation, Rows, TableSc
 from claimlib.engine.spark import SparkEngine
 from claimlib.local_rows import arrow_table
 from claimlib.schema import BUCKET_SQL, TABLES
-from claimlib.store.gone_back import Accepted
 from claimlib.store.location import Location
 from claimlib.store.lock import WriteLock
 from claimlib.store.logs import FolderLogs, Logs
+from claimlib.store.replaced_tables import Accepted
 from claimlib.store.sessions import check_reads_all
 from claimlib.store.threads import concurrently
 from claimlib.store.writer import Writer

@@ -39,7 +39,7 @@ from claimlib.report.model import Report
 from claimlib.report.page import Field, Form, Link, Page
 from claimlib.report.run_report import Section
 from claimlib.report.run_report_html import page_of_run
-from claimlib.report.runs import before_unfinished, report_of_runs
+from claimlib.report.runs import report_of_runs, with_unfinished_note
 from claimlib.report.text import idle, not_shown, visible
 from claimlib.report.xpending import report_of_entries, report_of_overview, report_of_summary
 from claimlib.runs.rollforward import wall_ms
@@ -120,7 +120,7 @@ def groups(served: ServedStore, query: Query) -> Page:
     reading = read_store(served.store)
     overview = pending_overview(reading, stalled_ms=DEFAULT_STALLED_MS)
     report = report_of_overview(served.name, overview, DEFAULT_STALLED_MS, MOST_ROWS, wall_ms())
-    report = before_unfinished(report, reading.unfinished)
+    report = with_unfinished_note(report, reading.unfinished)
     return _page(served, "groups", report, _group_links(report))
 
 
@@ -183,7 +183,7 @@ def entries(served: ServedStore, query: Query) -> Page:
     del query
     reading = read_store(served.store)
     report = report_of_entries(served.name, pending_entries(reading), MOST_ROWS)
-    shown = before_unfinished(report, reading.unfinished)
+    shown = with_unfinished_note(report, reading.unfinished)
     return _page(served, "entries", shown, _entry_links(report))
 
 

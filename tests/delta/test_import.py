@@ -273,7 +273,10 @@ def test_what_no_store_can_hold_is_refused_with_its_rows_and_nothing_is_written(
 
     misfit = request(tmp_path / "misfit", FIRST)
     for table_map, says in (
-        (TableMap({"id": ("nothing",)}, said_at={"id": "m.toml, line 9"}), r"m\.toml, line 9: .*"),
+        (
+            TableMap({"id": ("nothing",)}, assigned_at={"id": "m.toml, line 9"}),
+            r"m\.toml, line 9: .*",
+        ),
         (TableMap({"id": ("delivery_count",)}), "delivery_count int"),
         (TableMap({"consumer": ("nobody",)}), "no column nobody"),
     ):

@@ -26,7 +26,7 @@ from claimlib.live.batches import Batch
 from claimlib.runs import Phase
 from claimlib.runs.journal import rows_of
 from claimlib.runs.known import find_missing_rows
-from claimlib.runs.maintenance import refuse_deleted
+from claimlib.runs.maintenance import check_not_deleted
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest
@@ -357,8 +357,8 @@ def test_old_history_is_deleted_and_later_history_stays(
     with pytest.raises(RequestError, match=r"xautoclaim:sweep-2 cannot be undone: run 5 \(maint"):
         undo(lived, "sweep-2")
     with pytest.raises(RequestError, match="complete from run 3 on"):
-        refuse_deleted(lived, 1, "xautoclaim:sweep-1", "be written back")
-    refuse_deleted(lived, 3, "xautoclaim:sweep-3", "be written back")
+        check_not_deleted(lived, 1, "xautoclaim:sweep-1", "be written back")
+    check_not_deleted(lived, 3, "xautoclaim:sweep-3", "be written back")
     history = entry_history(lived, b"s", StreamId(1, 0))
     assert (history.complete_from_run, history.deleted_by) == (3, "5 (maintain:m)")
     assert {row["run_seq"] for row in history.events.collect()} <= {3, 4, 6}

@@ -15,7 +15,7 @@ def without_spark(monkeypatch):
     def refuse():
         raise AssertionError("Spark is not needed")
 
-    monkeypatch.setattr(stores, "takes_paths_for_folders", lambda *_: True)
+    monkeypatch.setattr(stores, "reads_paths_as_local_folders", lambda *_: True)
     monkeypatch.setattr(stores, "open_session", refuse)
 
 

@@ -42,7 +42,7 @@ def sample(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     shutil.copytree(empty_store, folder / "store")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stores, "takes_paths_for_folders", lambda *_: True)
+        patch.setattr(stores, "reads_paths_as_local_folders", lambda *_: True)
         store = stores.open_store(str(folder / "store"))
     write_keyspace(store, sample_keyspace(NOW_MS), NOW_MS)
     (folder / "map.toml").write_text("[pending]\nconsumer = 'owner'\n", encoding="utf-8")
@@ -55,7 +55,7 @@ def test_an_example_in_a_docstring_says_what_is_so(
 ) -> None:
     monkeypatch.chdir(sample)
     # Whether or not another test has left a Spark session.
-    monkeypatch.setattr(stores, "takes_paths_for_folders", lambda *_: True)
+    monkeypatch.setattr(stores, "reads_paths_as_local_folders", lambda *_: True)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
     (example,) = EXAMPLES[name]
     example.globs = dict(PUBLIC)

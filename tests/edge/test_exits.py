@@ -490,7 +490,7 @@ def test_an_error_of_a_python_worker_is_named_by_the_end_of_its_traceback(capsys
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_process_with_its_code_whatever_error_comes_of_it(capsys, number, code):
     def work():
-        process.tell_state(lambda: "run 2 is decided")
+        process.set_state_text(lambda: "run 2 is decided")
         with suppress(KeyboardInterrupt):  # as where the JVM is gone: another error comes of it
             signal.raise_signal(number)
         raise RuntimeError("connection reset")

@@ -17,7 +17,7 @@ from claimlib.schema import SCHEMA_VERSION, UPGRADABLE
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.session import takes_paths_for_folders
+from claimlib.session import reads_paths_as_local_folders
 from claimlib.store.opening import open_folder
 from claimlib.testing.server import valkey_server
 from claimlib.testing.tables import write_keyspace
@@ -42,7 +42,7 @@ NO_JAVA = {"JAVA_HOME": "/nowhere"}
 EXPLAINED = ("--consumer", "c", "--min-idle", "1m", "--stream", "s*", "--explain")
 LOOKED_AT = {"check": ((), 4), "xautoclaim": (EXPLAINED, 0)}
 """The options of commands, and what they end with."""
-TAKES_PATHS = "claimlib.cli.opening.takes_paths_for_folders"
+TAKES_PATHS = "claimlib.cli.opening.reads_paths_as_local_folders"
 
 
 def by_runs(store):
@@ -239,14 +239,14 @@ def nothing_provided(monkeypatch):
 
 @pytest.mark.usefixtures("nothing_provided")
 def test_a_path_is_a_folder_here_to_a_local_session_of_our_own():
-    assert takes_paths_for_folders("local[*]", {})
-    assert takes_paths_for_folders("local", {"spark.sql.shuffle.partitions": "8"})
+    assert reads_paths_as_local_folders("local[*]", {})
+    assert reads_paths_as_local_folders("local", {"spark.sql.shuffle.partitions": "8"})
 
 
 @pytest.mark.usefixtures("nothing_provided")
 @pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://host"])
 def test_elsewhere_spark_says_what_a_path_is(master):
-    assert not takes_paths_for_folders(master, {})
+    assert not reads_paths_as_local_folders(master, {})
 
 
 @pytest.mark.usefixtures("nothing_provided")
@@ -261,7 +261,7 @@ def test_elsewhere_spark_says_what_a_path_is(master):
 def test_settings_that_could_give_spark_another_file_system_are_left_to_spark(
     setting,
 ):
-    assert not takes_paths_for_folders("local[*]", {setting: "x"})
+    assert not reads_paths_as_local_folders("local[*]", {setting: "x"})
 
 
 @pytest.mark.usefixtures("nothing_provided")
@@ -276,12 +276,12 @@ def test_settings_that_could_give_spark_another_file_system_are_left_to_spark(
 )
 def test_what_has_settings_of_spark_in_the_environment_is_left_to_spark(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    assert not takes_paths_for_folders("local[*]", {})
+    assert not reads_paths_as_local_folders("local[*]", {})
 
 
 @pytest.mark.usefixtures("in_session")
 def test_a_session_that_is_there_is_asked():
-    assert not takes_paths_for_folders("local[*]", {})
+    assert not reads_paths_as_local_folders("local[*]", {})
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a[b]", "a{b}", "a?b", "a*b", "a\\b"])

@@ -42,7 +42,7 @@ def dealt(engine, rows, shared):
     recipients = relation(engine, ("stream", "consumer_group", "turn", "consumer"), shared)
     return {
         (row["consumer_group"], row["id_ms"] % 2**64, row["outcome"]): row["recipient"]
-        for row in assignment.dealt(decided, recipients).collect()
+        for row in assignment.with_recipient(decided, recipients).collect()
     }
 
 

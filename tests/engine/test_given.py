@@ -337,7 +337,7 @@ def test_a_column_of_a_type_that_says_something_else_is_refused(
 def test_a_column_that_is_not_there_is_named_with_the_map_s_line_and_those_that_are(
     rows_of: RowsOf,
 ) -> None:
-    mapped = TableMap({"consumer": ("absent",)}, said_at={"consumer": "m.toml, line 3"})
+    mapped = TableMap({"consumer": ("absent",)}, assigned_at={"consumer": "m.toml, line 3"})
     with pytest.raises(ConfigError, match=r"m\.toml, line 3: .*no column absent; the table's"):
         conformed("pending", rows_of(SOUND), mapped)
     without = SOUND.drop_columns(["consumer"])

@@ -46,7 +46,9 @@ def test_terms_of_sql_give_what_the_table_of_rules_says(spark):
 def test_terms_of_sql_say_of_each_named_id_whether_it_is_free(spark):
     inputs = ["pending", "owned", "idle_enough", "force"]
     cases = spark.createDataFrame(FREE_CASES, [*inputs, "free"])
-    rows = cases.selectExpr(f"{rules.is_free(*terms(*inputs)).sql} AS found", "free").collect()
+    rows = cases.selectExpr(
+        f"{rules.goes_to_caller(*terms(*inputs)).sql} AS found", "free"
+    ).collect()
     assert [row["found"] for row in rows] == [row["free"] for row in rows]
 
 

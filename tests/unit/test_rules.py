@@ -79,6 +79,8 @@ def test_equality_counts_on_servers_only():
 
 
 def test_an_id_is_free_in_plain_values_and_in_arrays_alike():
-    assert [rules.is_free(*case[:4]) for case in FREE_CASES] == [case[4] for case in FREE_CASES]
+    assert [rules.goes_to_caller(*case[:4]) for case in FREE_CASES] == [
+        case[4] for case in FREE_CASES
+    ]
     *arguments, free = map(np.array, zip(*FREE_CASES, strict=True))
-    assert rules.is_free(*arguments).tolist() == free.tolist()
+    assert rules.goes_to_caller(*arguments).tolist() == free.tolist()

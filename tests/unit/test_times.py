@@ -10,7 +10,7 @@ from claimlib.times import (
     parse_duration_ms,
     parse_instant_ms,
     round_duration_ms,
-    unit_of,
+    suspected_unit,
 )
 
 EDGES = [0, 1, 999, 1000, 59_999, 60_000, 2**53, 2**53 + 1, MAX_MS - 1, MAX_MS]
@@ -247,7 +247,7 @@ def test_the_message_about_another_unit_names_the_instant_the_unit_and_what_to_w
     ],
 )
 def test_times_have_another_unit_if_the_first_and_the_last_look_like_it(low, high, unit):
-    assert unit_of(low, high) == unit
+    assert suspected_unit(low, high) == unit
 
 
 @pytest.mark.parametrize(

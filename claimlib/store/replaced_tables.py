@@ -66,7 +66,7 @@ class Accepted:
         return self.versions if run.run_seq <= self.after else run.versions
 
 
-def gone_back(
+def find_replaced(
     versions: Mapping[str, int], runs: Iterable[Seen], accepted: Accepted
 ) -> dict[str, str]:
     """Return the replaced tables, each with a text that names a version that a run has used.
@@ -88,7 +88,7 @@ def error_of(where: str, older: Mapping[str, str]) -> SchemaError:
     """Return the error for replaced tables.
 
     Args:
-        older: the result of `gone_back`.
+        older: the result of `find_replaced`.
     """
     listed = "; ".join(f"{table} is {versions}" for table, versions in older.items())
     proofs = (
