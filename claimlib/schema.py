@@ -19,7 +19,7 @@ Conventions of every table:
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -169,16 +169,10 @@ class Table:
         """Return the columns that the table lacks in an earlier schema version."""
         return [column for column in self.columns if int(column.since) > int(version)]
 
-    def lacking(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return the columns that a version of the table lacks: name and SQL type.
-
-        A version from before an upgrade lacks the columns that the upgrade has added.
-
-        Args:
-            names: the columns of that version.
-        """
-        later = self.added_since(FIRST_SCHEMA_VERSION)
-        return {column.name: column.type for column in later if column.name not in names}
+    @property
+    def later_types(self) -> Mapping[str, str]:
+        """Return the SQL type of each column that versions from before an upgrade may lack."""
+        return {column.name: column.type for column in self.added_since(FIRST_SCHEMA_VERSION)}
 
     @property
     def types(self) -> Mapping[str, str]:

@@ -48,7 +48,6 @@ from claimlib.engine.relation import (
 )
 from claimlib.errors import DamagedTableError, InputError, VersionExpiredError
 from claimlib.process import RESTORE
-from claimlib.schema import TABLES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -375,8 +374,7 @@ class EmbeddedEngine:
         if known is None:
             known = files_of(self._table_folder(scan.table), scan.version)
             # DuckDB knows the names of these types, too.
-            lacking = TABLES[scan.table].lacking(known.columns)
-            known = replace(known, columns={**known.columns, **lacking})
+            known = replace(known, columns={**scan.may_lack, **known.columns})
             if len(self._files) >= _VERSIONS_MAX:
                 self._files.clear()
             self._files[scan.table, known.version] = known

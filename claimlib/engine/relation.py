@@ -73,6 +73,7 @@ class TableScan:
         partition: a partition column and its value.  Only rows with this value are read.  If the
             value is None, no rows are read.  A table that the column does not partition is read as
             a whole.
+        may_lack: the SQL type of each column that an old version may lack.  There it is null.
     """
 
     table: str
@@ -80,6 +81,7 @@ class TableScan:
     columns: tuple[str, ...]
     bounds: IdBounds | None = None
     partition: tuple[str, str | None] | None = None
+    may_lack: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -170,7 +170,7 @@ class SparkEngine:
             return ordered.mapInPandas(leaf.function, types)
         if isinstance(leaf, TableScan) and self._tables is not None:
             frame = self._tables.read_at(leaf.table, leaf.version)
-            return _selected(frame, leaf.table, leaf.columns)
+            return _selected(frame, leaf.columns, leaf.may_lack)
         if isinstance(leaf, Rows):
             return divided_frame(self._spark, leaf.arrow)
         raise AssertionError(f"{leaf} needs a store")
@@ -210,7 +210,7 @@ class SparkEngine:
         if known is not None and known[0] == version:
             return known[1]
         names = [column.name for column in TABLES[scan.table].columns if column.name != "fields"]
-        rows = _selected(self._tables.read_at(scan.table, version), scan.table, names)
+        rows = _selected(self._tables.read_at(scan.table, version), names, scan.may_lack)
         few = rows.limit(limits.LIMITS.fetched_rows + 1).toArrow()
         if few.num_rows > limits.LIMITS.fetched_rows:
             self._large.add(scan.table)
@@ -260,14 +260,14 @@ def _without_rows(leaf: Node) -> Node:
     return Rows(TABLES[leaf.table].arrow_schema(leaf.columns).empty_table())
 
 
-def _selected(frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
-    """Return columns of a version of a table.  Columns that the version lacks are null."""
-    lacking = TABLES[table].lacking(())
-    if not lacking.keys().isdisjoint(columns):
-        lacking = TABLES[table].lacking(frame.columns)
+def _selected(frame: DataFrame, columns: Sequence[str], may_lack: Mapping[str, str]) -> DataFrame:
+    """Return columns of a version of a table.  Those that it lacks are null."""
+    if may_lack.keys().isdisjoint(columns):
+        return frame.select(*columns)
+    lacking = may_lack.keys() - {*frame.columns}
     return frame.select(
         *(
-            F.lit(None).cast(lacking[name]).alias(name) if name in lacking else name
+            F.lit(None).cast(may_lack[name]).alias(name) if name in lacking else name
             for name in columns
         )
     )

@@ -218,8 +218,10 @@ class Store:
             columns: None means all columns of the schema.  Columns that a user has added are
                 omitted, because a statement may use their names.
         """
-        names = columns or [column.name for column in TABLES[table].columns]
-        return Relation(self.engine, TableScan(table, version, tuple(names)))
+        of_table = TABLES[table]
+        names = columns or [column.name for column in of_table.columns]
+        scan = TableScan(table, version, tuple(names), may_lack=of_table.later_types)
+        return Relation(self.engine, scan)
 
     def relation_of(self, frame: DataFrame) -> Relation:
         """Return a relation of a frame's rows.  For the embedded engine, they are fetched now."""

@@ -230,13 +230,13 @@ def test_a_view_that_changes_after_it_was_checked_is_refused_and_nothing_is_impo
     table: str,
     rows: pa.Table,
 ) -> None:
-    write: Callable[..., None] = imports._write
+    write: Callable[..., None] = imports._stage
 
     def late(*words: object) -> None:
         write_deltalake(tmp_path / table, rows, mode="append")
         write(*words)
 
-    monkeypatch.setattr(imports, "_write", late)
+    monkeypatch.setattr(imports, "_stage", late)
     with pytest.raises(InputError, match=rf"^{table} \(v_{table}\) changed while the import read"):
         import_tables(store, views)
     assert is_empty(store)
