@@ -11,7 +11,7 @@
     │   └── ConfigError                     a configuration value cannot be used
     ├── MissingExtraError               2   an optional package is not installed
     ├── GuardError                      4   a request would do more than its guards allow
-    │   └── EmptySourceError                a source has no stream or group, but the store has some
+    │   └── EmptySourceError                a source has no stream or group that matches
     ├── StateError                      4   a pending entry, consumer or group is impossible
     ├── StoreError                      4   the tables cannot be used
     │   ├── StoreNotFoundError              there is no store at this place
@@ -173,7 +173,7 @@ class GuardError(ClaimlibError):
 
 
 class EmptySourceError(GuardError):
-    """A source has no stream and no group that matches the request, but the store has rows."""
+    """A source has no stream and no group that matches the request.  Nothing is removed."""
 
 
 class StateError(ClaimlibError):

@@ -373,7 +373,7 @@ class EmbeddedEngine:
         known = None if scan.version is None else self._files.get((scan.table, scan.version))
         if known is None:
             known = files_of(self._table_folder(scan.table), scan.version)
-            # DuckDB knows the names of these types, too.
+            # DuckDB knows the names of simple types, too.
             known = replace(known, columns={**scan.may_lack, **known.columns})
             if len(self._files) >= _VERSIONS_MAX:
                 self._files.clear()

@@ -9,6 +9,7 @@ Source: the Python Data Source API of Spark 4.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,8 +204,8 @@ class _RedisSource(DataSource):
         """Check the options, and return the reader.
 
         Raises:
-            RequestError: an option is unknown, url is missing, or pending_per_partition or
-                max_commands_per_second is not a number from 1.
+            RequestError: an option is unknown, or url is missing.  Or pending_per_partition is not
+                a number from 1, or max_commands_per_second is not a number above 0.
         """
         del schema
         options = {name.lower(): value for name, value in self.options.items()}
@@ -215,15 +216,28 @@ class _RedisSource(DataSource):
                 f" {', '.join(_OPTIONS)}",
                 option=unknown[0],
             )
-        for name in ("pending_per_partition", "max_commands_per_second"):
-            number = options.get(name, "1")
-            if not number.isdecimal() or int(number) == 0:
-                raise RequestError(
-                    f"{name} of {self.name()} must be a number from 1, not {number}", option=name
-                )
+        number = options.get("pending_per_partition", "1")
+        if not number.isdecimal() or int(number) == 0:
+            raise RequestError(
+                f"pending_per_partition of {self.name()} must be a number from 1, not {number}",
+                option="pending_per_partition",
+            )
+        rate = options.get("max_commands_per_second", "1")
+        if not _is_above_0(rate):
+            raise RequestError(
+                f"max_commands_per_second of {self.name()} must be a number above 0, not {rate}",
+                option="max_commands_per_second",
+            )
         if "url" not in options:
             raise RequestError(f"{self.name()} needs the option url: {_OPTIONS['url']}")
         return _StreamReader(options, self.table, self.columns)
+
+
+def _is_above_0(text: str) -> bool:
+    try:
+        return 0 < float(text) < math.inf
+    except ValueError:
+        return False
 
 
 class RedisPendingSource(_RedisSource):

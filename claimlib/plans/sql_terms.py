@@ -1,6 +1,6 @@
 """Turn the rules of `semantics` into SQL, with terms that behave like plain values and arrays.
 
-A rule becomes a text that Spark and delta-rs both read.  Terms are no Columns of Spark, because a
+A rule becomes a text that both engines read.  Terms are no Columns of Spark, because a
 Column takes several calls from Python to the JVM for each operator and name.
 """
 

@@ -77,7 +77,14 @@ def test_globs_choose_and_options_are_checked(spark: SparkSession, server, clien
         spark.read.format("redis_pending").option("streams", "a").load().count()
     with pytest.raises(PySparkException, match="redis_pending needs the option url"):
         spark.read.format("redis_pending").load().count()
-    for option in ("pending_per_partition", "max_commands_per_second"):
-        source = spark.read.format("redis_pending").option("url", server.url)
-        with pytest.raises(PySparkException, match=f"{option} .* must be a number from 1, not x"):
-            source.option(option, "x").load().count()
+    for option, least, refused in (
+        ("pending_per_partition", "from 1", ("x", "0", "1.5")),
+        ("max_commands_per_second", "above 0", ("x", "0", "nan", "inf")),
+    ):
+        for value in refused:
+            source = spark.read.format("redis_pending").option("url", server.url)
+            says = f"{option} .* must be a number {least}, not {value}"
+            with pytest.raises(PySparkException, match=says):
+                source.option(option, value).load()
+    half = pending.option("url", server.url).option("max_commands_per_second", "0.5")
+    assert half.load().columns
