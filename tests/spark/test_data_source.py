@@ -85,6 +85,6 @@ def test_globs_choose_and_options_are_checked(spark: SparkSession, server, clien
             source = spark.read.format("redis_pending").option("url", server.url)
             says = f"{option} .* must be a number {least}, not {value}"
             with pytest.raises(PySparkException, match=says):
-                source.option(option, value).load()
+                source.option(option, value).load().count()
     half = pending.option("url", server.url).option("max_commands_per_second", "0.5")
     assert half.load().columns
