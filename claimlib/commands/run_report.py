@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from claimlib.commands.reply import Reply
-from claimlib.commands.runs import UNDOABLE, find_run, list_runs, undos_of
+from claimlib.commands.run_commands import UNDOABLE
+from claimlib.commands.runs import find_run, list_runs, undos_of
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError

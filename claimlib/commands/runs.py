@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
 
+from claimlib.commands.run_commands import UNDO, WRITEBACK
 from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.errors import RequestError
 from claimlib.plans.differences import EVERYTHING, Scope
@@ -32,15 +33,6 @@ from claimlib.store.lookups import last
 from claimlib.store.tables import Store
 from claimlib.terminal import one_line
 
-WRITEBACK = "writeback"
-"""Name the command of runs that make the claims of another run on the server."""
-UNDO = "undo"
-"""Name the command of runs that put back what another run changed."""
-UNDOABLE = ("xautoclaim", "xclaim", "xack", "retire", "reset-cursor", UNDO)
-"""List the commands whose runs can be undone.
-
-Their modules are not imported for these names, because that is slow.
-"""
 _INT_MAX = 2**31 - 1  # the largest number of rows in a LIMIT of Spark
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 
-from claimlib.commands import retire, xack, xautoclaim, xclaim
+from claimlib.commands.run_commands import WITH_SERVER_COMMANDS
 from claimlib.commands.runs import EntryFilter
 from claimlib.engine.relation import Record, Relation
 from claimlib.errors import RequestError
@@ -32,7 +32,6 @@ from claimlib.semantics.words import redis_cli_word
 from claimlib.store.guards import check_session
 from claimlib.store.tables import Store
 
-_COMMANDS = (xautoclaim.COMMAND, xclaim.COMMAND, xack.COMMAND, retire.COMMAND)
 _IDS_PER_COMMAND = 100
 
 
@@ -65,10 +64,10 @@ def server_commands(
     Raises:
         RequestError: the run does not claim, acknowledge or retire.
     """
-    if finished.command not in _COMMANDS:
+    if finished.command not in WITH_SERVER_COMMANDS:
         raise RequestError(
-            f"run {finished.key} has no commands for the server: only {', '.join(_COMMANDS[:-1])}"
-            f" and {_COMMANDS[-1]} have",
+            f"run {finished.key} has no commands for the server: only"
+            f" {', '.join(WITH_SERVER_COMMANDS[:-1])} and {WITH_SERVER_COMMANDS[-1]} have",
             run=finished.key,
         )
     check_session(store)

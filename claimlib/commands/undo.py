@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from claimlib.commands.run_commands import UNDO, UNDOABLE, WRITEBACK
 from claimlib.commands.runs import (
-    UNDO,
-    UNDOABLE,
-    WRITEBACK,
     find_run,
     run_in_request,
     undos_of,

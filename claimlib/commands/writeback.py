@@ -16,10 +16,9 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from claimlib.commands import retire, undo, xack, xautoclaim, xclaim
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
+from claimlib.commands.run_commands import UNDO, WRITEBACK, WRITTEN_BACK
 from claimlib.commands.runs import (
-    WRITEBACK,
     find_run,
     run_in_request,
     undos_of,
@@ -77,13 +76,6 @@ from claimlib.times import format_duration_ms
 
 COMMAND = WRITEBACK
 DEFAULT_MAX_AGE_MS = 3_600_000
-_COMMANDS = (
-    xautoclaim.COMMAND,
-    xclaim.COMMAND,
-    xack.COMMAND,
-    retire.COMMAND,
-    undo.COMMAND,
-)
 _NOT_SENT = Written(Outcome.TOUCHED)
 _ROWS_AT_ONCE = 10_000
 """Limit the number of entries that are Python values at once, because these take much memory."""
@@ -226,11 +218,11 @@ def find_written(store: Store, run_name: str) -> FinishedRun:
     Raises:
         RequestError: no finished run has this name, or runs of its command cannot be written back.
     """
-    finished = find_run(store, run_name, _COMMANDS)
-    if finished.command not in _COMMANDS:
+    finished = find_run(store, run_name, WRITTEN_BACK)
+    if finished.command not in WRITTEN_BACK:
         raise RequestError(
-            f"run {finished.key} cannot be written back: only {', '.join(_COMMANDS[:-1])} and"
-            f" {_COMMANDS[-1]} runs can",
+            f"run {finished.key} cannot be written back: only {', '.join(WRITTEN_BACK[:-1])} and"
+            f" {WRITTEN_BACK[-1]} runs can",
             run=finished.key,
         )
     return finished
@@ -345,7 +337,7 @@ class _Writing:
 
     def _refuse_undo_of_unsent(self, begun: Begun) -> None:
         """Raise RequestError if the run is the undo of a run that was not written back."""
-        if self.finished.command != undo.COMMAND:
+        if self.finished.command != UNDO:
             return
         undone = run_in_request(self.finished)
         if writeback_of(begun, undone.run_seq) is None:
@@ -375,7 +367,7 @@ class _Writing:
         if read is None:
             raise AssertionError("there is a snapshot")  # `_checked_snapshot` found it
         pending = begun.relation("pending")
-        if self.finished.command == undo.COMMAND:
+        if self.finished.command == UNDO:
             rows = plan.undone_entries(decided, pending, IDS_PER_BATCH)
         else:
             rows = plan.entries(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import applied, of_kinds
-from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most, same_entry, without
+from claimlib.plans.keys import ENTRY_SQL, GROUP, GROUP_SQL, id_at_most, same_entry, without
 from claimlib.schema import Kind
 
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
@@ -152,40 +152,57 @@ def claims(
         deleted: `deletions`.
         min_idles_ms: the minimum idle times to compare.
     """
-    in_time = f"OVER (PARTITION BY {ENTRY_SQL} ORDER BY at_ms, run_seq ROWS BETWEEN UNBOUNDED"
-    last = ", ".join(
-        f"last_value({name}) {in_time} PRECEDING AND UNBOUNDED FOLLOWING) AS last_{name}"
-        for name in ("consumer", *_NEXT)
-    )
-    seen = pel.sql(
+    values = sorted(set(min_idles_ms))
+    numbered = read.sql(
         f"""
-        SELECT *, max(idle_ms) {in_time} PRECEDING AND 1 PRECEDING) AS idle_before_ms, {last}
+        SELECT *, row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq) AS reading
+        FROM {{this}} AS this
+        """
+    )
+    # The first reading at which an entry was idle for longer, by minimum idle time.  A window over
+    # the readings of each entry takes several times as long, and much more memory.
+    at_first = "struct(consumer AS consumer, at_ms AS at_ms, idle_ms AS idle_ms)"
+    firsts = ", ".join(
+        f"min_by({at_first}, CASE WHEN idle_ms > {value:d}L THEN reading END) AS first_{number}"
+        for number, value in enumerate(values)
+    )
+    by_entry = pel.sql(
+        f"""
+        SELECT {ENTRY_SQL}, max(reading) AS reading,
+            max_by(struct(consumer AS consumer), reading) AS latest, {firsts}
         FROM (
-            SELECT {ENTRY_SQL}, consumer, at_ms, run_seq, {", ".join(_NEXT)},
+            SELECT {ENTRY_SQL}, consumer, at_ms, reading,
                 try_subtract(at_ms, delivery_time_ms) AS idle_ms
             FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
         ) AS seen
+        GROUP BY {ENTRY_SQL}
         """,
-        read=read,
+        read=numbered,
     )
+    first = " ".join(f"WHEN {value:d}L THEN first_{number}" for number, value in enumerate(values))
     was_delivered = id_at_most(
-        "id_ms", "id_seq", "last_next_last_delivered_ms", "last_next_last_delivered_seq"
+        "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
-    return seen.sql(
+    return by_entry.sql(
         f"""
-        SELECT min_idle_ms, {ENTRY_SQL}, consumer AS from_consumer, at_ms AS claimed_ms, idle_ms,
-            CASE WHEN NOT (last_consumer <=> consumer) THEN 'taken_over'
-                WHEN last_next_at_ms IS NULL AND NOT last_next_is_replaced THEN 'still_pending'
+        SELECT min_idle_ms, {ENTRY_SQL}, claim.consumer AS from_consumer,
+            claim.at_ms AS claimed_ms, claim.idle_ms AS idle_ms,
+            CASE WHEN NOT (latest.consumer <=> claim.consumer) THEN 'taken_over'
+                WHEN next_at_ms IS NULL AND NOT next_is_replaced THEN 'still_pending'
                 WHEN is_deleted THEN 'deleted'
-                WHEN last_next_is_replaced THEN 'unknown'
+                WHEN next_is_replaced THEN 'unknown'
                 WHEN {was_delivered} THEN 'acknowledged'
                 ELSE 'unknown' END AS outcome
-        FROM {{this}} AS seen
-        JOIN ({_select_values(min_idles_ms)}) AS compared
-            ON idle_ms > min_idle_ms AND coalesce(idle_before_ms <= min_idle_ms, true)
+        FROM (
+            SELECT *, CASE min_idle_ms {first} END AS claim
+            FROM {{this}} AS this CROSS JOIN ({_select_values(values)}) AS compared
+        ) AS claimed
+        JOIN {{read}} AS read USING ({GROUP_SQL}, reading)
         LEFT JOIN (SELECT *, true AS is_deleted FROM {{deleted}} AS deleted) AS removed
             USING ({ENTRY_SQL})
+        WHERE claim.at_ms IS NOT NULL
         """,
+        read=numbered.select(*GROUP, "reading", *_NEXT),
         deleted=deleted,
     )
 

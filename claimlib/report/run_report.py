@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from claimlib.commands.run_commands import RUN_COMMANDS
 from claimlib.commands.run_report import RunReport
 from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
@@ -41,15 +42,6 @@ _WORDS = {
     Kind.WITHDRAWN: "no longer pending",
     Kind.PENDING_REPLACED: "changed by the source",
     Kind.PENDING_REMOVED: "removed by the source",
-}
-# The changes that a verdict names for a command, even if their number is 0.
-_EXPECTED = {
-    "xautoclaim": (Kind.CLAIMED, Kind.DELETED),
-    "xclaim": (Kind.CLAIMED,),
-    "xack": (Kind.ACKED,),
-    "retire": (Kind.CLAIMED,),
-    "writeback": (Kind.MOVED,),
-    "undo": (Kind.RESTORED, Kind.RETURNED),
 }
 
 
@@ -101,7 +93,8 @@ def _changes(report: RunReport) -> Iterable[str]:
         yield "the run was abandoned: it did not do all that was requested"
         return
     numbers = {kind: _number(report, kind) for kind in CHANGES}
-    expected = _EXPECTED.get(report.run.command, ())
+    command = RUN_COMMANDS.get(report.run.command)
+    expected = () if command is None else command.reported
     parts = [
         (number, _WORDS[kind]) for kind, number in numbers.items() if number or kind in expected
     ]

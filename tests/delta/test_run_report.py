@@ -11,8 +11,8 @@ import pytest
 from claimlib.commands import run_report as module
 from claimlib.commands.maintain import maintain
 from claimlib.commands.period_report import period_report
+from claimlib.commands.run_commands import RUN_COMMANDS
 from claimlib.commands.run_report import MOST_GROUPS, run_report
-from claimlib.commands.runs import UNDOABLE
 from claimlib.commands.undo import undo
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
@@ -296,8 +296,8 @@ def test_a_period_counts_what_its_runs_did_again_and_again(store):
     assert period_report(store, 0, 1).runs == []
 
 
-def test_the_commands_that_can_be_undone_are_those_of_their_modules():
-    from claimlib.commands import reset_cursor, retire, undo, xack, xautoclaim, xclaim
+def test_the_described_commands_are_those_of_their_modules():
+    from claimlib.commands import reset_cursor, retire, undo, writeback, xack, xautoclaim, xclaim
 
-    modules = (xautoclaim, xclaim, xack, retire, reset_cursor, undo)
-    assert tuple(of.COMMAND for of in modules) == UNDOABLE
+    modules = (xautoclaim, xclaim, xack, retire, reset_cursor, undo, writeback)
+    assert {of.COMMAND for of in modules} == RUN_COMMANDS.keys()
