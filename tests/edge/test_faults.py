@@ -364,10 +364,10 @@ WITH_A_JVM = {
         ("init", "abfss://c@a.dfs.core.windows.net/x"), 4, "(SecureAzureBlobFileSystem)", GIVE_A_JAR
     ),
     "s3": Fault(
-        ("runs", "s3://b/x"), 4, "two drivers can overwrite each other's commits", "set spark.delta"
+        ("runs", "s3://b/x"), 4, "two drivers can overwrite each other's commits", "Set spark.delta"
     ),
     "s3a": Fault(
-        ("init", "s3a://b/x"), 4, "two drivers can overwrite each other's commits", "set spark."
+        ("init", "s3a://b/x"), 4, "two drivers can overwrite each other's commits", "Set spark."
     ),
     "a scheme that nobody knows": Fault(
         ("runs", "nosuch://b/x"), 4, "Spark has no file system for nosuch://", GIVE_A_JAR
