@@ -113,8 +113,12 @@ def advise(
             f"{store.where} has no snapshot or import of these groups with a known time"
             f"{' since then' if since_ms else ''}: run claimlib snapshot regularly, then ask again"
         )
-    claims = plan.claims(series.pel, read, series.deleted, values)
-    counted = plan.choices_by_group(claims).kept()
+    claiming = plan.claiming_readings(series.pel, read, series.deleted, values)
+    counted = plan.choices_by_group(
+        claiming.select("group_key", "idle_ms", "exceeded", "exceeded_before", "outcome").kept(),
+        read,
+        values,
+    ).kept()
     # The smallest value claims all entries that larger values claim.  So each group with claims has
     # a row for it.
     groups = counted.where(f"min_idle_ms = {values[0]:d}L AND stream IS NOT NULL")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from claimlib.engine.relation import Relation
 from claimlib.plans.journal_rows import applied, of_kinds
-from claimlib.plans.keys import ENTRY_SQL, GROUP, GROUP_SQL, id_at_most, same_entry, without
+from claimlib.plans.keys import ENTRY_SQL, GROUP_SQL, id_at_most, same_entry, without
 from claimlib.schema import Kind
 
 OUTCOMES = ("acknowledged", "deleted", "taken_over", "still_pending", "unknown")
@@ -152,58 +152,122 @@ def claims(
         deleted: `deletions`.
         min_idles_ms: the minimum idle times to compare.
     """
-    values = sorted(set(min_idles_ms))
-    numbered = read.sql(
+    return claiming_readings(pel, read, deleted, min_idles_ms).sql(
         f"""
-        SELECT *, row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq) AS reading
+        SELECT min_idle_ms, {ENTRY_SQL}, consumer AS from_consumer, claimed_ms, idle_ms, outcome
+        FROM {{this}} AS this
+        JOIN ({_ranks(min_idles_ms)}) AS ranks ON {_IS_CLAIMED}
+        JOIN {{names}} AS names USING (group_key)
+        LEFT JOIN {{consumers}} AS consumers USING (consumer_key)
+        """,
+        names=_names(_numbered(read)),
+        consumers=_consumers(pel),
+    )
+
+
+def _numbered(read: Relation) -> Relation:
+    """Return readings with two numbers: the key of the group, and `reading` within the group.
+
+    Joins and windows by numbers are several times faster than those by names.
+    """
+    return read.sql(
+        f"""
+        SELECT *, xxhash64({GROUP_SQL}) AS group_key,
+            row_number() OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq) AS reading
         FROM {{this}} AS this
         """
     )
-    # The first reading at which an entry was idle for longer, by minimum idle time.  A window over
-    # the readings of each entry takes several times as long, and much more memory.
-    at_first = "struct(consumer AS consumer, at_ms AS at_ms, idle_ms AS idle_ms)"
-    firsts = ", ".join(
-        f"min_by({at_first}, CASE WHEN idle_ms > {value:d}L THEN reading END) AS first_{number}"
-        for number, value in enumerate(values)
+
+
+def _names(numbered: Relation) -> Relation:
+    """Return one row per group: its key and its names."""
+    return numbered.sql(f"SELECT DISTINCT group_key, {GROUP_SQL} FROM {{this}} AS this")
+
+
+def _consumers(pel: Relation) -> Relation:
+    """Return one row per consumer: its name and its key."""
+    names = pel.sql("SELECT DISTINCT consumer FROM {this} AS this WHERE consumer IS NOT NULL")
+    return names.select("consumer", "xxhash64(consumer) AS consumer_key")
+
+
+def _ranks(min_idles_ms: Sequence[int]) -> str:
+    """Return a SELECT with one row per minimum idle time, and its rank from 1."""
+    selects = (
+        f"SELECT {rank:d} AS rank, {value:d}L AS min_idle_ms"
+        for rank, value in enumerate(sorted(set(min_idles_ms)), start=1)
     )
-    by_entry = pel.sql(
+    return " UNION ALL ".join(selects)
+
+
+_IS_CLAIMED = "rank > exceeded_before AND rank <= exceeded"
+
+
+def claiming_readings(
+    pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
+) -> Relation:
+    """Return the rows of `claims` in a smaller form: one row per entry and reading that claims it.
+
+    An entry exceeds the first `exceeded` of the minimum idle times at this reading, and the first
+    `exceeded_before` at earlier ones.  Those in between claim it at this reading.  Columns:
+    group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before, and `claimed_ms`, `idle_ms`
+    and `outcome` of `claims`.
+
+    Args:
+        pel, read, deleted, min_idles_ms: see `claims`.
+    """
+    numbered, values = _numbered(read), sorted(set(min_idles_ms))
+    exceeded = " + ".join(f"CASE WHEN idle_ms > {value:d}L THEN 1 ELSE 0 END" for value in values)
+    seen = pel.select("landing", ENTRY_SQL, "consumer", "delivery_time_ms").sql(
         f"""
-        SELECT {ENTRY_SQL}, max(reading) AS reading,
-            max_by(struct(consumer AS consumer), reading) AS latest, {firsts}
-        FROM (
-            SELECT {ENTRY_SQL}, consumer, at_ms, reading,
+        SELECT *, {exceeded} AS exceeded FROM (
+            SELECT group_key, id_ms, id_seq, reading, at_ms, consumer_key,
                 try_subtract(at_ms, delivery_time_ms) AS idle_ms
             FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
+            LEFT JOIN {{consumers}} AS consumers USING (consumer)
         ) AS seen
-        GROUP BY {ENTRY_SQL}
         """,
         read=numbered,
+        consumers=_consumers(pel),
     )
-    first = " ".join(f"WHEN {value:d}L THEN first_{number}" for number, value in enumerate(values))
+    in_time = "OVER (PARTITION BY group_key, id_ms, id_seq ORDER BY reading ROWS BETWEEN UNBOUNDED"
+    in_series = f"{in_time} PRECEDING AND UNBOUNDED FOLLOWING)"
+    claiming = seen.sql(
+        f"""
+        SELECT * FROM (
+            SELECT *, last_value(reading) {in_series} AS last_reading,
+                last_value(consumer_key) {in_series} AS last_consumer_key,
+                coalesce(max(exceeded) {in_time} PRECEDING AND 1 PRECEDING), 0) AS exceeded_before
+            FROM {{this}} AS this
+        ) AS seen WHERE exceeded > exceeded_before
+        """
+    )
+    last = numbered.select("group_key", "reading AS last_reading", *_NEXT)
+    removed = deleted.sql(
+        f"""
+        SELECT group_key, id_ms, id_seq, true AS is_deleted
+        FROM {{this}} AS this JOIN {{names}} AS names USING ({GROUP_SQL})
+        """,
+        names=_names(numbered),
+    )
     was_delivered = id_at_most(
         "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
-    return by_entry.sql(
+    return claiming.sql(
         f"""
-        SELECT min_idle_ms, {ENTRY_SQL}, claim.consumer AS from_consumer,
-            claim.at_ms AS claimed_ms, claim.idle_ms AS idle_ms,
-            CASE WHEN NOT (latest.consumer <=> claim.consumer) THEN 'taken_over'
+        SELECT group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before,
+            at_ms AS claimed_ms, idle_ms,
+            CASE WHEN NOT (last_consumer_key <=> consumer_key) THEN 'taken_over'
                 WHEN next_at_ms IS NULL AND NOT next_is_replaced THEN 'still_pending'
                 WHEN is_deleted THEN 'deleted'
                 WHEN next_is_replaced THEN 'unknown'
                 WHEN {was_delivered} THEN 'acknowledged'
                 ELSE 'unknown' END AS outcome
-        FROM (
-            SELECT *, CASE min_idle_ms {first} END AS claim
-            FROM {{this}} AS this CROSS JOIN ({_select_values(values)}) AS compared
-        ) AS claimed
-        JOIN {{read}} AS read USING ({GROUP_SQL}, reading)
-        LEFT JOIN (SELECT *, true AS is_deleted FROM {{deleted}} AS deleted) AS removed
-            USING ({ENTRY_SQL})
-        WHERE claim.at_ms IS NOT NULL
+        FROM {{this}} AS this
+        JOIN {{last}} AS last USING (group_key, last_reading)
+        LEFT JOIN {{removed}} AS removed USING (group_key, id_ms, id_seq)
         """,
-        read=numbered.select(*GROUP, "reading", *_NEXT),
-        deleted=deleted,
+        last=last,
+        removed=removed,
     )
 
 
@@ -266,7 +330,7 @@ def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
     ).order_by("min_idle_ms")
 
 
-def choices_by_group(claimed: Relation) -> Relation:
+def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[int]) -> Relation:
     """Return one row per group and minimum idle time for which an entry would have been claimed.
 
     There is also one row per such minimum idle time for all groups together.  Its stream and
@@ -277,11 +341,23 @@ def choices_by_group(claimed: Relation) -> Relation:
     whose entries were neither acknowledged nor deleted.  It is None if there are none.
 
     Args:
-        claimed: `claims`.
+        claiming: `claiming_readings`.  They are used twice.
+        read: `readings`.
+        min_idles_ms: those of `claiming`.
     """
-    key = f"{GROUP_SQL}, min_idle_ms"
-    sets = f"GROUPING SETS (({key}), (min_idle_ms))"
-    return claimed.sql(f"SELECT {key}, {_COUNTS} FROM {{this}} AS this GROUP BY {sets}")
+    # GROUPING SETS would store all claims before it counts them.
+    claimed = f"{{this}} AS this JOIN ({_ranks(min_idles_ms)}) AS ranks ON {_IS_CLAIMED}"
+    return claiming.sql(
+        f"""
+        SELECT {GROUP_SQL}, min_idle_ms, {_COUNTED} FROM (
+            SELECT group_key, min_idle_ms, {_COUNTS} FROM {claimed} GROUP BY group_key, min_idle_ms
+        ) AS counted JOIN {{names}} AS names USING (group_key)
+        UNION ALL
+        SELECT CAST(NULL AS STRING), CAST(NULL AS STRING), min_idle_ms, {_COUNTS} FROM {claimed}
+        GROUP BY min_idle_ms
+        """,
+        names=_names(_numbered(read)),
+    )
 
 
 def _percentile(share: float, value: str) -> str:
@@ -292,6 +368,7 @@ def _percentile(share: float, value: str) -> str:
     return f"CAST(percentile_disc({share}) WITHIN GROUP (ORDER BY {value}) AS BIGINT)"
 
 
+_COUNTED = ", ".join(("claimed", *OUTCOMES, "wait_ms"))
 _WAITED = "CASE WHEN outcome NOT IN ('acknowledged', 'deleted') THEN idle_ms END"
 _COUNTS = ", ".join(
     (

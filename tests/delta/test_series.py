@@ -40,6 +40,7 @@ from claimlib.plans.snapshots import (
     acknowledged,
     choices,
     choices_by_group,
+    claiming_readings,
     claims,
     deletions,
     over_time,
@@ -352,7 +353,11 @@ def test_spark_computes_the_same_rows(sample, sample_folder, spark):
         gone = deletions(journal, tombstones)
         left = acknowledged(store.relation("pel_snapshots"), readings(journal, runs), gone)
         compared = compare_min_idles(claimed, values)
-        return claimed, choices_by_group(claimed), compared, pending_over_time(store), left
+        pel = store.relation("pel_snapshots")
+        read = readings(journal, runs)
+        claiming = claiming_readings(pel, read, gone, values)
+        by_group = choices_by_group(claiming, read, values)
+        return claimed, by_group, compared, pending_over_time(store), left
 
     opened = Store.open(spark, str(sample_folder))
     for embedded, by_spark in zip(relations(sample), relations(opened), strict=True):
