@@ -1,4 +1,4 @@
-"""Write twelve invented hours of two consumer groups as the rows of a series of snapshots.
+"""Write twelve hours of invented work of two consumer groups as the rows of a snapshot series.
 
 Most work is done within minutes, and some takes an hour.  Two consumers die.  Some hours later,
 another consumer claims the entries of the first one.  A few entries fail again and again.  The same
@@ -30,7 +30,9 @@ SNAPSHOTS = 48
 
 _SEED = 7
 _USUAL_MS = 4 * MINUTE_MS
-_SPREAD = 1.25  # of the logarithm of the work's duration: 1 % of the entries take over an hour
+# The standard deviation of the logarithm of the work's duration.  1.5 % of the entries take over an
+# hour.
+_SPREAD = 1.25
 _POISONED_SHARE = 0.02
 _RETRY_MS = 40 * MINUTE_MS
 
@@ -50,7 +52,7 @@ class Life:
     acked_ms: int | None
 
     def at(self, now_ms: int) -> PendingEntry | None:
-        """Return the entry as it is pending at a time, or None if it is not pending then."""
+        """Return the entry in its pending state at a time, or None if it is not pending then."""
         if self.acked_ms is not None and self.acked_ms <= now_ms:
             return None
         past = [delivery for delivery in self.deliveries if delivery[0] <= now_ms]
@@ -138,7 +140,7 @@ def _orphaned(plan: _Plan, life: Life, begin_ms: int, dies_ms: int, worked_ms: i
     The entry waits until another consumer claims it.  If `relieved_ms` of the plan is None, no
     consumer does.
     """
-    # The first delivery stays even after the death.  It comes within a second after the id's time.
+    # Keep the first delivery even if it was after the death.  It is within a second of the id.
     last_ms = max(dies_ms, life.id.ms + 1_000)
     own = tuple(delivery for delivery in life.deliveries if delivery[0] < last_ms)
     if plan.relieved_ms is None:
@@ -187,7 +189,8 @@ def write_series(store: Store, now_ms: int) -> None:
     at the end.  Real snapshots would be slow.  A test compares these rows with those of real
     snapshots.
 
-    These runs have no versions of tables, so no table can be read as one of these runs left it.
+    These runs record no table versions.  So no table can be read in the state that one of these
+    runs left.
     """
     pel: list[tuple[object, ...]] = []
     journal: list[tuple[object, ...]] = []

@@ -30,15 +30,15 @@ class Changes:
         is_removed: the SQL condition on `s` for rows that are removed.  The others are changed.
         may_repeat: True if `rows` may have several rows with one key.  `is_due` is true for at most
             one of them.
-        number_of_rows: the number of rows in `rows`, or 0 if unknown.  Spark then writes buckets
-            again only in small tables.
+        number_of_rows: the number of rows in `rows`, or 0 if unknown.  If it is 0, Spark rewrites
+            whole buckets only in small tables.
         new: the rows to add.  A row is not added if the table already has its key.  Columns of the
             table that `new` lacks become null.  The attribute is None if no row is added.
         near: a SQL condition on `t`, with literals only, that all changed rows meet.
         new_near: the bounds of the new rows.  None means no bounds.
         since_pin: True if a new row may have existed when the run was decided, and another writer
-            may have removed it since.  So a row is not added either if the table had its key at the
-            pinned version.
+            may have removed it since.  In this case, a row is also not added if the table had its
+            key at the pinned version.
         buckets: the buckets in which rows are changed.  None means any bucket, or that the table
             has no buckets.
     """
@@ -60,7 +60,7 @@ class Changes:
 
     @property
     def _match(self) -> str:
-        """Return the condition that `t` and `s` have one key, and that an earlier run wrote `t`."""
+        """Return the condition that `t` and `s` have equal keys, and an earlier run wrote `t`."""
         return " AND ".join(
             (f"t.run_seq < {self.run_seq:d}L", *(f"t.{name} = s.{name}" for name in self.key))
         )
@@ -174,5 +174,5 @@ def lacking(table: str, rows: Relation, stored: Relation) -> Relation:
 
 
 def same_key(table: str, other: str = "s") -> str:
-    """Return the SQL condition that a row `t` of a table and another row have one key."""
+    """Return the SQL condition that a row `t` of a table and another row have the same key."""
     return " AND ".join(f"t.{name} = {other}.{name}" for name in TABLES[table].key)

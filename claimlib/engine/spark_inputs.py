@@ -35,8 +35,8 @@ _NO_DELTA = (
 def open_by_spark(spark: SparkSession, place: str) -> Input:
     """Open a given table.
 
-    A Delta table is fixed at its current version.  A Parquet table is fixed at its current files.
-    A view, or another kind of table, cannot be fixed.
+    A Delta table is fixed at its current version, and a folder of Parquet at its current files.  A
+    catalog name of another kind of table, or of a view, cannot be fixed.
 
     Raises:
         InputError: the table does not exist, or Spark cannot read it completely.
@@ -88,8 +88,8 @@ def delta_version(spark: SparkSession, identifier: str, *, has_name: bool) -> in
 def _read_parquet(spark: SparkSession, place: str) -> DataFrame:
     """Return the rows of the current files, with the columns of all files.
 
-    A value is None if its file lacks the column.  A time without a zone in the name of a folder is
-    UTC, as in a column.
+    A value is None if its file lacks the column.  If a time in the name of a folder has no time
+    zone, it is in UTC, as in a column.
     """
     path = _literal(place)
     # Any schema will do, because only the names of the files are used.

@@ -133,8 +133,9 @@ def claims(
 ) -> Relation:
     """Return the claims that a sweep right after each snapshot would have made.
 
-    It is assumed that no earlier sweep has claimed the entry.  There is one row per minimum idle
-    time and entry that was idle for longer, for the first reading at which it was.  Columns:
+    It is assumed that no earlier sweep has claimed the entry.  There is one row for each minimum
+    idle time and each entry that was idle for longer than this.  The row is for the first reading
+    at which the entry was idle for longer.  Columns:
     `min_idle_ms`, the key of the entry, `from_consumer` (the owner at that reading), `claimed_ms`
     (the time of that reading), `idle_ms` (the idle time then) and `outcome`:
 
@@ -143,8 +144,9 @@ def claims(
     - `deleted`: a run removed the entry, because its stream no longer had it.
     - `taken_over`: the last known owner was another consumer.  A claim would have come sooner.
     - `still_pending`: the last reading of the group still had the entry.
-    - `unknown`: the entry is gone for an unknown reason.  The group's last delivered id was smaller
-      than its id at the next reading, or the group or its stream was removed or created again.
+    - `unknown`: the entry is gone for an unknown reason.  At the next reading, the group's last
+      delivered id was smaller than the entry's id, or the group or its stream had been removed or
+      created again.
 
     Args:
         pel: rows of `pel_snapshots`.
@@ -205,10 +207,12 @@ _IS_CLAIMED = "rank > exceeded_before AND rank <= exceeded"
 def claiming_readings(
     pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
 ) -> Relation:
-    """Return the rows of `claims` in a smaller form: one row per entry and reading that claims it.
+    """Return `claims` in a smaller form: one row per entry and reading at which it is claimed.
 
-    An entry exceeds the first `exceeded` of the minimum idle times at this reading, and the first
-    `exceeded_before` at earlier ones.  Those in between claim it at this reading.  Columns:
+    `exceeded` is the number of minimum idle times that the entry's idle time exceeds at this
+    reading.  `exceeded_before` is the largest such number at earlier readings, or 0.  Sweeps with
+    the minimum idle times of ranks `exceeded_before` + 1 to `exceeded` claim the entry at this
+    reading.  Columns:
     group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before, and `claimed_ms`, `idle_ms`
     and `outcome` of `claims`.
 
@@ -229,14 +233,14 @@ def claiming_readings(
         read=numbered,
         consumers=_consumers(pel),
     )
-    in_time = "OVER (PARTITION BY group_key, id_ms, id_seq ORDER BY reading ROWS BETWEEN UNBOUNDED"
-    in_series = f"{in_time} PRECEDING AND UNBOUNDED FOLLOWING)"
+    rows = "PARTITION BY group_key, id_ms, id_seq ORDER BY reading ROWS BETWEEN UNBOUNDED PRECEDING"
+    in_series = f"OVER ({rows} AND UNBOUNDED FOLLOWING)"
     claiming = seen.sql(
         f"""
         SELECT * FROM (
             SELECT *, last_value(reading) {in_series} AS last_reading,
                 last_value(consumer_key) {in_series} AS last_consumer_key,
-                coalesce(max(exceeded) {in_time} PRECEDING AND 1 PRECEDING), 0) AS exceeded_before
+                coalesce(max(exceeded) OVER ({rows} AND 1 PRECEDING), 0) AS exceeded_before
             FROM {{this}} AS this
         ) AS seen WHERE exceeded > exceeded_before
         """
@@ -289,7 +293,7 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
     was_delivered = id_at_most(
         "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
-    gone = pel.sql(
+    followed = pel.sql(
         f"""
         SELECT {ENTRY_SQL}, next_landing, try_subtract(next_at_ms, delivery_time_ms) AS pending_ms
         FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
@@ -297,8 +301,8 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
         """,
         read=read,
     )
-    left = gone.lacking(pel, f"s.next_landing = t.landing AND {same_entry('s', 't')}")
-    return without(left, deleted).sql(
+    gone = followed.lacking(pel, f"s.next_landing = t.landing AND {same_entry('s', 't')}")
+    return without(gone, deleted).sql(
         f"""
         SELECT {GROUP_SQL}, count(*) AS acknowledged,
             {_percentile(0.5, "pending_ms")} AS median_ms,
@@ -324,7 +328,7 @@ def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
         f"""
         SELECT min_idle_ms, {known}, wait_ms FROM ({_select_values(min_idles_ms)}) AS compared
         LEFT JOIN (
-            SELECT min_idle_ms, {_COUNTS} FROM {{this}} AS this GROUP BY min_idle_ms
+            SELECT min_idle_ms, {_COUNT_EXPRESSIONS} FROM {{this}} AS this GROUP BY min_idle_ms
         ) AS counted USING (min_idle_ms)
         """
     ).order_by("min_idle_ms")
@@ -341,7 +345,8 @@ def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[
     whose entries were neither acknowledged nor deleted.  It is None if there are none.
 
     Args:
-        claiming: `claiming_readings`.  They are used twice.
+        claiming: `claiming_readings`, kept, because they are read twice.  Only group_key, idle_ms,
+            exceeded, exceeded_before and outcome are used.
         read: `readings`.
         min_idles_ms: those of `claiming`.
     """
@@ -349,28 +354,29 @@ def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[
     claimed = f"{{this}} AS this JOIN ({_ranks(min_idles_ms)}) AS ranks ON {_IS_CLAIMED}"
     return claiming.sql(
         f"""
-        SELECT {GROUP_SQL}, min_idle_ms, {_COUNTED} FROM (
-            SELECT group_key, min_idle_ms, {_COUNTS} FROM {claimed} GROUP BY group_key, min_idle_ms
+        SELECT {GROUP_SQL}, min_idle_ms, {_COUNT_NAMES} FROM (
+            SELECT group_key, min_idle_ms, {_COUNT_EXPRESSIONS}
+            FROM {claimed} GROUP BY group_key, min_idle_ms
         ) AS counted JOIN {{names}} AS names USING (group_key)
         UNION ALL
-        SELECT CAST(NULL AS STRING), CAST(NULL AS STRING), min_idle_ms, {_COUNTS} FROM {claimed}
-        GROUP BY min_idle_ms
+        SELECT CAST(NULL AS STRING), CAST(NULL AS STRING), min_idle_ms, {_COUNT_EXPRESSIONS}
+        FROM {claimed} GROUP BY min_idle_ms
         """,
         names=_names(_numbered(read)),
     )
 
 
 def _percentile(share: float, value: str) -> str:
-    """Return SQL for the smallest value that is not smaller than a share of the values.
+    """Return SQL for the smallest value that a share of the values, or more, do not exceed.
 
     It is cast, because Spark's result is a DOUBLE.
     """
     return f"CAST(percentile_disc({share}) WITHIN GROUP (ORDER BY {value}) AS BIGINT)"
 
 
-_COUNTED = ", ".join(("claimed", *OUTCOMES, "wait_ms"))
+_COUNT_NAMES = ", ".join(("claimed", *OUTCOMES, "wait_ms"))
 _WAITED = "CASE WHEN outcome NOT IN ('acknowledged', 'deleted') THEN idle_ms END"
-_COUNTS = ", ".join(
+_COUNT_EXPRESSIONS = ", ".join(
     (
         "count(*) AS claimed",
         *(f"count_if(outcome = '{outcome}') AS {outcome}" for outcome in OUTCOMES),

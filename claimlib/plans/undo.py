@@ -26,7 +26,8 @@ def entry_rows(changes: Relation, pending: Relation, later: Relation) -> Relatio
 
     The kind of the row is
 
-    - `kept` if the entry is not as the run left it.  The undo does not change it.
+    - `kept` if the entry is not as the run left it, if a later run changed it, or if
+      the run removed it and a later run read its group.  The undo does not change it.
     - `restored` if the run updated the entry.
     - `returned` if the run removed the entry.
     - `withdrawn` if the run made the entry pending.

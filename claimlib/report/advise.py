@@ -130,6 +130,7 @@ def _remarks(advice: Advice) -> Iterable[str]:
     if advice.snapshots < 2:
         yield "with one snapshot nothing is known about what became of entries: take more"
     yield (
-        "done twice share: acknowledged by its owner after the claim. wait: the median idle time"
-        " of the claimed entries that were neither acknowledged nor deleted"
+        "done twice share: the share of the claimed entries that the earlier owner still"
+        " acknowledged after the claim. wait: the median idle time of the claimed entries that"
+        " were neither acknowledged nor deleted"
     )

@@ -1,7 +1,8 @@
 """Define the values that the other modules use: requests, the state of one group, and decisions.
 
 All values are frozen, and are checked when they are created.  So a value that exists is valid.
-Names contain the unit: `_ms` means milliseconds, and for a point in time, since the epoch.
+Names contain the unit: `_ms` means milliseconds.  Points in time are in milliseconds since the
+epoch.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ SCAN_BUDGET_FACTOR = 10
 
 
 class IdleRule(StrEnum):
-    """Define if an entry is claimed when its idle time equals min-idle exactly.
+    """Name the rules for an entry whose idle time equals min-idle exactly.
 
-    DOCUMENTED: it is not claimed, as the command is documented ("pending for more than").
+    DOCUMENTED: it is not claimed.  The documentation of the command says "pending for more than".
     SERVER: it is claimed, as on every server.
 
     Examples:
@@ -230,7 +231,8 @@ class RemovalLimits:
 class Guards:
     """Limit a request beyond what the server's command does.
 
-    Without any guard, a request has exactly the result that it has on the server.  A guard that is
+    Without any guard, and with `IdleRule.SERVER`, a request has exactly the result that it
+    has on the server.  A guard that is
     None is not set.
 
     Attributes:
@@ -239,10 +241,11 @@ class Guards:
             of its pending entries.
         only_from: a Redis glob.  Entries are claimed only from consumers with a matching name, so
             entries without an owner are not claimed.
-        only_consumers_idle_ms: a consumer keeps its entries if it was active more recently.  If it
-            has no active time, its seen time counts.  The idle rule decides at equality.  A
-            consumer that the group does not have also keeps its entries.  0 spares no other
-            consumer.  Entries without an owner are not spared.
+        only_consumers_idle_ms: a consumer keeps its entries if it was active within this time.  If
+            it has no active time, its seen time counts.  If its idle time is exactly this, the idle
+            rule decides.  Owners that are not among the group's consumers always keep their
+            entries.  With 0, no consumer of the group does.  Entries without an owner are not
+            spared.
         max_deliveries: a claimable entry with at least this number of deliveries goes to
             `parking_consumer` as with JUSTID, and stays with it.
         parking_consumer: the consumer that gets these entries.  It and `max_deliveries` must both
@@ -294,7 +297,8 @@ class AutoclaimRequest:
         min_idle_ms: how long an entry must have been idle.  0 means no idle test.
         start: the first id to examine.
         count: the largest number of entries to claim or delete.  None means a sweep, which repeats
-            the command with the returned cursor, all at the same time, until the cursor is 0-0.
+            the command with the returned cursor until the cursor is 0-0.  All repeats use the same
+            time as now.
         justid: True if delivery counts stay as they are.  The reply then has ids without fields.
         idle_rule: the rule for entries that were idle for exactly `min_idle_ms`.
         profile: the servers whose behavior is followed.
@@ -372,7 +376,7 @@ class ClaimRequest:
             it with JUSTID.
         force: True if ids that are not pending are claimed, too.
         justid: True if delivery counts stay as they are.  The reply then has ids without fields.
-        last_id: the group's last delivered id is raised to this id.  None raises nothing.
+        last_id: the group's last delivered id is raised to this id.  None leaves it as it is.
         idle_rule: the rule for entries that were idle for exactly `min_idle_ms`.
         profile: the servers whose behavior is followed.
 

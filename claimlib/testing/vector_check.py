@@ -38,7 +38,7 @@ class Verdict:
     Attributes:
         passed: the number of answers that were like the server's.
         failed: a text for each answer that was different.
-        not_covered: the number of steps of each command that the tables do not have yet.
+        not_covered: by name of a command that the tables do not implement yet, its number of steps.
     """
 
     passed: int
@@ -189,7 +189,7 @@ def _ids_or_empty(parsed: tuple[StreamId, ...] | ReplyError) -> tuple[StreamId, 
 
 
 def _unknown_groups(store: Store, acks: Sequence[NamedAck]) -> set[Names]:
-    """Return the groups for which the tables refuse an XACK, because they do not have them."""
+    """Return the groups whose XACKs the tables refuse, because the tables lack these groups."""
     try:
         xack(store, acks, dry_run=True)
     except RequestError as error:
@@ -205,7 +205,7 @@ def _or_error(parse: Callable[[Sequence[bytes]], T], step: Step) -> T | ReplyErr
 
 
 def _numbered(streams: Mapping[bytes, Step], words: int) -> dict[bytes, int]:
-    """Number the steps that have enough words for the server to look at their group, from 1."""
+    """Number, from 1, the steps with enough words that the server would look up their group."""
     complete = [stream for stream, step in streams.items() if len(step.command) >= words]
     return {stream: number for number, stream in enumerate(complete, start=1)}
 
@@ -273,7 +273,7 @@ def _stream_of(key: bytes, stream: bytes) -> bytes:
 def _parsed(step: Step, stream: bytes) -> tuple[Names, AutoclaimRequest] | ReplyError:
     """Return the group and the request of an XAUTOCLAIM, or the server's error.
 
-    In the group, the step's stream replaces `KEY`.
+    The returned group is a pair of names.  In it, the step's stream replaces `KEY`.
     """
     try:
         key, group, request = words.parse_xautoclaim(step.command)
