@@ -65,7 +65,7 @@ def rescue(
         progress: called as each phase begins, and again with each new detail.
 
     Raises:
-        The errors of `snapshot`, `xautoclaim` and `writeback`.
+        ClaimlibError: an error of `snapshot`, `xautoclaim` or `writeback`.
     """
     # A dry run takes its snapshot under a new run id.  Under the given run id, a later rescue would
     # find this snapshot done, and take none.
