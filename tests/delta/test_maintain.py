@@ -165,7 +165,7 @@ def test_a_compaction_that_fails_leaves_no_unfinished_run(
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("claimlib.store.folder_writer.FolderWriter.compact", full)
+        patched.setattr(type(lived.writer), "compact", full)
         with pytest.raises(OSError, match="No space"):
             maintain(lived, run_id="m", keep_history_ms=0)
     assert maintain(lived, dry_run=True).counts["runs_deleted"] == 0, "nothing is unfinished"
