@@ -113,7 +113,7 @@ def advise(
             f"{store.where} has no snapshot or import of these groups with a known time"
             f"{' since then' if since_ms else ''}: run claimlib snapshot regularly, then ask again"
         )
-    claiming = plan.claiming_readings(series.pel, read, series.deleted, values)
+    claiming = plan.claiming_readings(series.pel, read, series.deleted, series.moved, values)
     counted = plan.choices_by_group(
         claiming.select("group_key", "idle_ms", "exceeded", "exceeded_before", "outcome").kept(),
         read,

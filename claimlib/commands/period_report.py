@@ -124,7 +124,7 @@ def _acknowledged(store: Store, since_ms: int, until_ms: int) -> Relation:
     """Return `snapshots.acknowledged` of the entries that readings of the period no longer have."""
     series = series_of(store)
     read = series.read.where(f"next_at_ms BETWEEN {since_ms:d}L AND {until_ms:d}L")
-    return snapshots.acknowledged(series.pel, read, series.deleted)
+    return snapshots.acknowledged(series.pel, read, series.deleted, series.moved)
 
 
 def _first(rows: Relation, *order: str) -> list[Record]:

@@ -21,11 +21,13 @@ class Series:
         pel: the table pel_snapshots.
         read: `plans.snapshots.readings`.
         deleted: `plans.snapshots.deletions`.
+        moved: `plans.snapshots.moves`.
     """
 
     pel: Relation
     read: Relation
     deleted: Relation
+    moved: Relation
 
 
 def series_of(store: Store) -> Series:
@@ -35,6 +37,7 @@ def series_of(store: Store) -> Series:
         store.relation("pel_snapshots"),
         snapshots.readings(journal, store.relation("runs")),
         snapshots.deletions(journal, store.relation("tombstones")),
+        snapshots.moves(journal),
     )
 
 
@@ -68,7 +71,7 @@ def claims_by_min_idle(store: Store, min_idles_ms: Sequence[int]) -> Relation:
     """
     check_min_idles(min_idles_ms)
     series = series_of(store)
-    return snapshots.claims(series.pel, series.read, series.deleted, min_idles_ms)
+    return snapshots.claims(series.pel, series.read, series.deleted, series.moved, min_idles_ms)
 
 
 def compare_min_idles(claims: Relation, min_idles_ms: Sequence[int]) -> Relation:

@@ -106,6 +106,23 @@ def deletions(journal: Relation, tombstones: Relation) -> Relation:
     )
 
 
+def moves(journal: Relation) -> Relation:
+    """Return one row per entry that a writeback has claimed on the server: its last such claim.
+
+    Columns: stream, consumer_group, id_ms, id_seq, `moved_ms` (when the server made the claim, ms
+    since the epoch) and `moved_to` (the new owner).
+
+    Args:
+        journal: the table.  Old rows may have been deleted.
+    """
+    lost = journal.where(of_kinds(Kind.LOST))
+    newest = "max(struct(delivery_time_ms AS ms, consumer AS consumer))"
+    last = applied(journal.where(of_kinds(Kind.MOVED)), lost).sql(
+        f"SELECT {ENTRY_SQL}, {newest} AS newest FROM {{this}} AS this GROUP BY {ENTRY_SQL}"
+    )
+    return last.select(ENTRY_SQL, "newest.ms AS moved_ms", "newest.consumer AS moved_to")
+
+
 def over_time(pel: Relation, read: Relation, stalled_ms: int) -> Relation:
     """Return one row per landing, group and consumer that owned entries then.
 
@@ -129,7 +146,11 @@ def over_time(pel: Relation, read: Relation, stalled_ms: int) -> Relation:
 
 
 def claims(
-    pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
+    pel: Relation,
+    read: Relation,
+    deleted: Relation,
+    moved: Relation,
+    min_idles_ms: Sequence[int],
 ) -> Relation:
     """Return the claims that a sweep right after each snapshot would have made.
 
@@ -142,7 +163,8 @@ def claims(
     - `acknowledged`: the entry left the PEL, and its last known owner was `from_consumer`.  After a
       claim its work would have been done twice.
     - `deleted`: a run removed the entry, because its stream no longer had it.
-    - `taken_over`: the last known owner was another consumer.  A claim would have come sooner.
+    - `taken_over`: the last known owner was another consumer, as a snapshot or a writeback shows.
+      A claim would have come sooner.
     - `still_pending`: the last reading of the group still had the entry.
     - `unknown`: the entry is gone for an unknown reason.  At the next reading, the group's last
       delivered id was smaller than the entry's id, or the group or its stream had been removed or
@@ -152,9 +174,10 @@ def claims(
         pel: rows of `pel_snapshots`.
         read: `readings`.
         deleted: `deletions`.
+        moved: `moves`.
         min_idles_ms: the minimum idle times to compare.
     """
-    return claiming_readings(pel, read, deleted, min_idles_ms).sql(
+    return claiming_readings(pel, read, deleted, moved, min_idles_ms).sql(
         f"""
         SELECT min_idle_ms, {ENTRY_SQL}, consumer AS from_consumer, claimed_ms, idle_ms, outcome
         FROM {{this}} AS this
@@ -205,7 +228,11 @@ _IS_CLAIMED = "rank > exceeded_before AND rank <= exceeded"
 
 
 def claiming_readings(
-    pel: Relation, read: Relation, deleted: Relation, min_idles_ms: Sequence[int]
+    pel: Relation,
+    read: Relation,
+    deleted: Relation,
+    moved: Relation,
+    min_idles_ms: Sequence[int],
 ) -> Relation:
     """Return `claims` in a smaller form: one row per entry and reading at which it is claimed.
 
@@ -217,7 +244,7 @@ def claiming_readings(
     and `outcome` of `claims`.
 
     Args:
-        pel, read, deleted, min_idles_ms: see `claims`.
+        pel, read, deleted, moved, min_idles_ms: see `claims`.
     """
     numbered, values = _numbered(read), sorted(set(min_idles_ms))
     exceeded = " + ".join(f"CASE WHEN idle_ms > {value:d}L THEN 1 ELSE 0 END" for value in values)
@@ -245,14 +272,21 @@ def claiming_readings(
         ) AS seen WHERE exceeded > exceeded_before
         """
     )
-    last = numbered.select("group_key", "reading AS last_reading", *_NEXT)
-    removed = deleted.sql(
-        f"""
-        SELECT group_key, id_ms, id_seq, true AS is_deleted
-        FROM {{this}} AS this JOIN {{names}} AS names USING ({GROUP_SQL})
-        """,
-        names=_names(numbered),
+    last = numbered.select("group_key", "reading AS last_reading", "at_ms AS last_ms", *_NEXT)
+    removed, moved_by_key = (
+        rows.sql(
+            f"""
+            SELECT group_key, id_ms, id_seq, {columns}
+            FROM {{this}} AS this JOIN {{names}} AS names USING ({GROUP_SQL})
+            """,
+            names=_names(numbered),
+        )
+        for rows, columns in (
+            (deleted, "true AS is_deleted"),
+            (moved, "moved_ms, xxhash64(moved_to) AS moved_to_key"),
+        )
     )
+    last_owner = "CASE WHEN moved_ms > last_ms THEN moved_to_key ELSE last_consumer_key END"
     was_delivered = id_at_most(
         "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
@@ -260,7 +294,7 @@ def claiming_readings(
         f"""
         SELECT group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before,
             at_ms AS claimed_ms, idle_ms,
-            CASE WHEN NOT (last_consumer_key <=> consumer_key) THEN 'taken_over'
+            CASE WHEN NOT ({last_owner} <=> consumer_key) THEN 'taken_over'
                 WHEN next_at_ms IS NULL AND NOT next_is_replaced THEN 'still_pending'
                 WHEN is_deleted THEN 'deleted'
                 WHEN next_is_replaced THEN 'unknown'
@@ -269,13 +303,15 @@ def claiming_readings(
         FROM {{this}} AS this
         JOIN {{last}} AS last USING (group_key, last_reading)
         LEFT JOIN {{removed}} AS removed USING (group_key, id_ms, id_seq)
+        LEFT JOIN {{moved}} AS moved USING (group_key, id_ms, id_seq)
         """,
         last=last,
         removed=removed,
+        moved=moved_by_key,
     )
 
 
-def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
+def acknowledged(pel: Relation, read: Relation, deleted: Relation, moved: Relation) -> Relation:
     """Return one row per group in which entries were acknowledged between two readings.
 
     Columns: stream, consumer_group, `acknowledged` (the number of entries), `median_ms` and
@@ -289,26 +325,36 @@ def acknowledged(pel: Relation, read: Relation, deleted: Relation) -> Relation:
         read: rows of `readings`.  An entry is counted if one of them has it and the next one of its
             group lacks it.
         deleted: `deletions`.
+        moved: `moves`.  A claim that a writeback made is a delivery, too.
     """
     was_delivered = id_at_most(
         "id_ms", "id_seq", "next_last_delivered_ms", "next_last_delivered_seq"
     )
     followed = pel.sql(
         f"""
-        SELECT {ENTRY_SQL}, next_landing, try_subtract(next_at_ms, delivery_time_ms) AS pending_ms
+        SELECT {ENTRY_SQL}, next_landing, next_at_ms, delivery_time_ms
         FROM {{this}} AS pel JOIN {{read}} AS read USING (landing, {GROUP_SQL})
         WHERE NOT next_is_replaced AND {was_delivered}
         """,
         read=read,
     )
     gone = followed.lacking(pel, f"s.next_landing = t.landing AND {same_entry('s', 't')}")
+    delivered_ms = (
+        "CASE WHEN moved_ms > delivery_time_ms AND moved_ms <= next_at_ms THEN moved_ms"
+        " ELSE delivery_time_ms END"
+    )
     return without(gone, deleted).sql(
         f"""
         SELECT {GROUP_SQL}, count(*) AS acknowledged,
             {_percentile(0.5, "pending_ms")} AS median_ms,
             {_percentile(0.9, "pending_ms")} AS slowest_tenth_ms
-        FROM {{this}} AS this GROUP BY {GROUP_SQL}
-        """
+        FROM (
+            SELECT {GROUP_SQL}, try_subtract(next_at_ms, {delivered_ms}) AS pending_ms
+            FROM {{this}} AS this LEFT JOIN {{moved}} AS moved USING ({ENTRY_SQL})
+        ) AS gone
+        GROUP BY {GROUP_SQL}
+        """,
+        moved=moved,
     )
 
 

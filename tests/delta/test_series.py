@@ -43,6 +43,7 @@ from claimlib.plans.snapshots import (
     claiming_readings,
     claims,
     deletions,
+    moves,
     over_time,
     readings,
 )
@@ -69,6 +70,20 @@ LAST = ["last_delivered_ms", "last_delivered_seq"]
 
 def relation(table: str, columns: list[str], rows: list[tuple]) -> Relation:
     return Relation(EmbeddedEngine(), Rows(arrow_table(rows, TABLES[table].arrow_schema(columns))))
+
+
+def moved_rows(*rows: tuple[str, int, int, str]) -> Relation:
+    """The claims of writebacks: group, entry, minute, the new owner."""
+    columns = [*("run_seq", "kind", "stream", "consumer_group"), "id_ms", "id_seq"]
+    journal = [
+        (9, str(Kind.MOVED), "s", group, entry, 0, "before", owner, at * MINUTE)
+        for group, entry, at, owner in rows
+    ]
+    columns += ["from_consumer", "consumer", "delivery_time_ms"]
+    return moves(relation("journal", columns, journal))
+
+
+NO_MOVES = moved_rows()
 
 
 def group_row(run_seq: int, at: int, *, group: str = "g", last: tuple[int, int] = (99, 0)) -> tuple:
@@ -164,6 +179,18 @@ def gone() -> Relation:
     )
 
 
+def test_after_a_writeback_the_owner_that_acknowledges_is_the_new_one(pel, read, gone):
+    """Entry 1 was claimed on the server after the last snapshot that had it, entry 2 before."""
+    moved = moved_rows(("g", 1, 22, "rescuer"), ("g", 2, 15, "rescuer"))
+    rows = claims(pel, read, gone, moved, [15 * MINUTE]).where("consumer_group = 'g'").collect()
+    outcomes = {row["id_ms"]: row["outcome"] for row in rows}
+    assert (outcomes[1], outcomes[2]) == ("taken_over", "still_pending")
+    (row,) = acknowledged(pel, read, gone, moved).collect()
+    (without,) = acknowledged(pel, read, gone, NO_MOVES).collect()
+    assert row["acknowledged"] == without["acknowledged"]
+    assert row["median_ms"] < without["median_ms"]
+
+
 def test_what_a_run_deleted_is_told_by_the_journal_and_the_tombstones(gone):
     assert {row["id_ms"] for row in gone.collect()} == {7, 70}
 
@@ -183,7 +210,7 @@ def test_of_a_stream_that_was_created_again_nobody_knows_who_acknowledged(by):
     )
     rows = [*seen(1, "12", "slow", "slow"), *seen(2, "1", "slow")]
     none = relation("tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
-    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, NO_MOVES, [5 * MINUTE])
     assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
 
 
@@ -204,12 +231,12 @@ def test_of_a_group_that_was_removed_nobody_knows_who_acknowledged(removed_by):
     landings = "1" if removed_by == 2 else "12"
     rows = seen(1, landings, *["slow" for _ in landings], since=-10)
     none = relation("tombstones", ["stream", "consumer_group", "id_ms", "id_seq"], [])
-    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, [5 * MINUTE])
+    claimed = claims(relation("pel_snapshots", PEL, rows), read, none, NO_MOVES, [5 * MINUTE])
     assert [(row["id_ms"], row["outcome"]) for row in claimed.collect()] == [(1, "unknown")]
 
 
 def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, read, gone):
-    rows = claims(pel, read, gone, [5 * MINUTE, 15 * MINUTE]).collect()
+    rows = claims(pel, read, gone, NO_MOVES, [5 * MINUTE, 15 * MINUTE]).collect()
     assert {
         (row["min_idle_ms"] // MINUTE, row["consumer_group"], row["id_ms"]): (
             *(row["from_consumer"], row["claimed_ms"] // MINUTE, row["idle_ms"] // MINUTE),
@@ -234,13 +261,13 @@ def test_the_first_reading_at_which_an_entry_was_idle_for_longer_claims_it(pel, 
 
 
 def test_an_entry_that_was_idle_for_exactly_min_idle_is_left(pel, read, gone):
-    rows = claims(pel, read, gone, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
+    rows = claims(pel, read, gone, NO_MOVES, [10 * MINUTE]).where("id_ms IN (1, 6)").collect()
     assert {(row["id_ms"], row["claimed_ms"] // MINUTE) for row in rows} == {(1, 20), (6, 30)}
 
 
 def test_each_value_has_a_row_that_counts_what_it_would_have_claimed(pel, read, gone):
     values = [15 * MINUTE, 60 * MINUTE, 5 * MINUTE]
-    rows = choices(claims(pel, read, gone, values), values).collect()
+    rows = choices(claims(pel, read, gone, NO_MOVES, values), values).collect()
     columns = ("claimed", *OUTCOMES, "wait_ms")
     assert [(row["min_idle_ms"] // MINUTE, *(row[name] for name in columns)) for row in rows] == [
         (5, 7, 1, 1, 1, 2, 2, 10 * MINUTE),
@@ -351,11 +378,13 @@ def test_spark_computes_the_same_rows(sample, sample_folder, spark):
         tables = map(store.relation, ("journal", "runs", "tombstones"))
         journal, runs, tombstones = tables
         gone = deletions(journal, tombstones)
-        left = acknowledged(store.relation("pel_snapshots"), readings(journal, runs), gone)
+        left = acknowledged(
+            store.relation("pel_snapshots"), readings(journal, runs), gone, moves(journal)
+        )
         compared = compare_min_idles(claimed, values)
         pel = store.relation("pel_snapshots")
         read = readings(journal, runs)
-        claiming = claiming_readings(pel, read, gone, values)
+        claiming = claiming_readings(pel, read, gone, moves(journal), values)
         by_group = choices_by_group(claiming, read, values)
         return claimed, by_group, compared, pending_over_time(store), left
 
@@ -390,7 +419,9 @@ def test_of_the_sample_each_value_claims_what_plain_python_says(sample):
     values = [minutes * MINUTE for minutes in (1, 15, 90, 240)]
     read = readings(sample.relation("journal"), sample.relation("runs"))
     gone = deletions(sample.relation("journal"), sample.relation("tombstones"))
-    rows = choices(claims(sample.relation("pel_snapshots"), read, gone, values), values).collect()
+    rows = choices(
+        claims(sample.relation("pel_snapshots"), read, gone, NO_MOVES, values), values
+    ).collect()
     chosen = {
         row["min_idle_ms"]: {outcome: row[outcome] for outcome in OUTCOMES if row[outcome]}
         for row in rows
@@ -498,10 +529,10 @@ def test_advice_without_data_or_with_bad_values_is_refused(sample, options, text
 def test_what_its_next_reading_lacks_was_acknowledged_and_took_until_then(pel, read, gone):
     """Entries 1 and 3 left before the reading at 30 minutes; 7 was deleted, of 5 and 100 the
     reason is unknown, and the others are still pending."""
-    (row,) = acknowledged(pel, read, gone).collect()
+    (row,) = acknowledged(pel, read, gone, NO_MOVES).collect()
     assert (row["consumer_group"], row["acknowledged"]) == ("g", 2)
     assert (row["median_ms"], row["slowest_tenth_ms"]) == (30 * MINUTE, 30 * MINUTE)
-    nothing = acknowledged(pel, read.where("next_at_ms < 1800000"), gone)
+    nothing = acknowledged(pel, read.where("next_at_ms < 1800000"), gone, NO_MOVES)
     assert nothing.collect() == []
 
 
