@@ -133,12 +133,14 @@ def advise(
     for row in rows:
         by_key[tuple(row[name] for name in GROUP)][row["min_idle_ms"]] = row
     total = {row["min_idle_ms"]: row for row in counted.where("stream IS NULL").collect()}
+    # One snapshot does not show what became of an entry.
+    limit = max_done_twice if extent["snapshots"] > 1 else None
     return Advice(
         where=store.where,
         **extent,
         max_done_twice=max_done_twice,
-        all_groups=_advice((None, None), total, values, max_done_twice),
-        groups=[_advice(key, known, values, max_done_twice) for key, known in by_key.items()],
+        all_groups=_advice((None, None), total, values, limit),
+        groups=[_advice(key, known, values, limit) for key, known in by_key.items()],
         not_shown=groups.count() - len(keys),
     )
 
@@ -147,11 +149,12 @@ def _advice(
     key: tuple[str | None, ...],
     known: Mapping[int, Record],
     min_idles_ms: Sequence[int],
-    max_done_twice: float,
+    max_done_twice: float | None,
 ) -> GroupAdvice:
     """Return the advice for a group.
 
     Args:
+        max_done_twice: see `Advice`.  None means that no value can be recommended.
         known: the counts by minimum idle time.  A value that claims nothing is missing.
     """
     nothing = {**dict.fromkeys(COUNTS, 0), "wait_ms": None}
@@ -162,7 +165,9 @@ def _advice(
     fitting = (
         row
         for row in choices
-        if row["claimed"] and row["acknowledged"] / row["claimed"] <= max_done_twice
+        if max_done_twice is not None
+        and row["claimed"]
+        and row["acknowledged"] / row["claimed"] <= max_done_twice
     )
     stream, consumer_group = key
     return GroupAdvice(stream, consumer_group, choices, next(fitting, None))

@@ -63,6 +63,12 @@ def verdict(advice: Advice) -> str:
     seen = number_of(advice.snapshots, "snapshot")
     if not smallest["claimed"]:
         return f"No entry was idle for longer than {_exact(smallest)} at {seen}"
+    if advice.snapshots < 2:
+        return (
+            "No min-idle is recommended, because one snapshot does not show what became of the"
+            f" {entries_text(smallest['claimed'])} that {_exact(smallest)} would have claimed."
+            " Take another snapshot, and ask again"
+        )
     if chosen is None:
         return (
             f"No min-idle is recommended for all groups together ({seen}): with each value that"
@@ -127,8 +133,6 @@ def _remarks(advice: Advice) -> Iterable[str]:
         f"based on {number_of(advice.snapshots, 'snapshot')} from {instant(advice.first_ms)} to"
         f" {instant(advice.last_ms)}; what happened between two snapshots is not seen"
     )
-    if advice.snapshots < 2:
-        yield "with one snapshot nothing is known about what became of entries: take more"
     yield (
         "done twice share: the share of the claimed entries that the earlier owner still"
         " acknowledged after the claim. wait: the median idle time of the claimed entries that"

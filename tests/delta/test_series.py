@@ -48,6 +48,7 @@ from claimlib.plans.snapshots import (
     readings,
 )
 from claimlib.plans.xpending import idle_entries
+from claimlib.report.advise import verdict
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId
@@ -488,6 +489,16 @@ def test_the_choices_of_all_groups_are_those_of_plain_python(sample):
         assert len(parts) == 2
         assert sum(parts) == row["claimed"]
     assert [row["min_idle_ms"] for row in advice.all_groups.choices] == [15 * MINUTE, 4 * HOUR]
+
+
+def test_one_snapshot_recommends_nothing(sample):
+    last_ms = advise(sample).last_ms
+    advice = advise(sample, since_ms=last_ms)
+    assert (advice.snapshots, advice.all_groups.choices[0]["claimed"] > 0) == (1, True)
+    assert [of.recommended for of in (advice.all_groups, *advice.groups)] == [None] * (
+        1 + len(advice.groups)
+    )
+    assert verdict(advice).startswith("No min-idle is recommended, because one snapshot does not")
 
 
 def test_a_value_that_claims_nothing_has_a_row_and_is_not_recommended(sample):
