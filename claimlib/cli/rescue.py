@@ -88,7 +88,13 @@ def rescue(
         _create(store, settings, common)
     with opened_store(store, settings, common, writes=True) as (opened, progress):
         reply = run_rescue(
-            opened, reading, request, run_id=run_id, dry_run=dry_run, progress=progress
+            opened,
+            reading,
+            request,
+            run_id=run_id,
+            limits=settings.mirror.limits(),
+            dry_run=dry_run,
+            progress=progress,
         )
         result, refused = report_of_rescue(reply, opened.where), refusals(reply.swept)
     show(result, view)

@@ -439,7 +439,7 @@ def _refuse_empty(
             f"{landing.source} has no stream and no group that matches the request, but the store"
             f" {begun.store.where} has such rows ({', '.join(stored)}), which would all be"
             " removed: was the server restarted or flushed? Nothing was changed. If the removal is"
-            " intended, run the command again with --allow-empty",
+            f" intended, run the command again with --allow-empty {_FOR_RESCUE}",
             source=landing.source,
             tables=stored,
         )
@@ -448,11 +448,14 @@ def _refuse_empty(
         known_groups = groups_like(begun.relation("groups"), [" / ".join(globs)])
         raise EmptySourceError(
             f"{landing.source} has no stream and no group that matches {' / '.join(globs)} (stream"
-            f" / group), and neither has the store: {known_groups}. Nothing was changed; use"
-            " --allow-empty if no match is acceptable",
+            f" / group), and neither has the store: {known_groups}. Nothing was changed. If no"
+            f" match is acceptable, use --allow-empty {_FOR_RESCUE}",
             source=landing.source,
             tables=[],
         )
+
+
+_FOR_RESCUE = "(for claimlib rescue: CLAIMLIB_MIRROR__ALLOW_EMPTY=true)"
 
 
 def _source_state(landing: Landing) -> SourceState:

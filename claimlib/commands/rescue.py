@@ -49,6 +49,7 @@ def rescue(
     *,
     run_id: str | None = None,
     max_age_ms: int = DEFAULT_MAX_AGE_MS,
+    limits: RemovalLimits | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RescueReply:
@@ -60,6 +61,7 @@ def rescue(
         run_id: the run id of the snapshot, the sweep and the writeback.  None means that a run id
             is generated.
         max_age_ms: see `writeback`.
+        limits: how many rows of the store the snapshot may remove.  None means the defaults.
         dry_run: True to take the snapshot, and only show the entries that would be claimed.  The
             sweep is not written to the store, and nothing is sent.
         progress: called as each phase begins, and again with each new detail.
@@ -71,7 +73,11 @@ def rescue(
     # find this snapshot done, and take none.
     run_id = uuid.uuid4().hex if run_id is None or dry_run else parse_run_id(run_id)
     request = SnapshotRequest(
-        reading.label, reading.stream_glob, reading.group_glob, reading.fields, RemovalLimits()
+        reading.label,
+        reading.stream_glob,
+        reading.group_glob,
+        reading.fields,
+        limits or RemovalLimits(),
     )
     read = snapshot(store, request, reading, run_id=run_id, progress=progress)
     swept = xautoclaim(store, sweep, run_id=run_id, dry_run=dry_run, progress=progress)

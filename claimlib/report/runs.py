@@ -16,6 +16,7 @@ from claimlib.report.model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
 from claimlib.report.text import (
     duration,
+    entries_text,
     idle,
     instant,
     missing_payloads,
@@ -62,7 +63,11 @@ def report_of_entries(
         "command": finished.command,
     }
     title = f"{kind} by run {finished.run_seq} ({finished.key})"
-    return _entries_report(title, f"no entry was {kind} by this run", run, kind, rows, limit)
+    number = finished.counts.get(kind, 0)
+    none_note = f"no entry was {kind} by this run"
+    if number:
+        none_note = f"no entry matches the filter: this run {kind} {entries_text(number)}"
+    return _entries_report(title, none_note, run, kind, rows, limit)
 
 
 def report_of_dry_run(command: str, kind: str, rows: Relation, limit: int | None) -> Report:

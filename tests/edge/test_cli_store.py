@@ -449,6 +449,8 @@ def test_what_a_run_refused_can_be_looked_up_with_the_reason(claimlib, stalled):
     assert (refused["stream"], refused["consumer_group"]) == ("unproven", "g")
     assert "pending ids whose entries may have been deleted" in refused["reason"]
     assert "unproven" in claimlib("runs", stalled, "xautoclaim:r", "--refused").out
+    filtered = claimlib("runs", stalled, "xautoclaim:r", "--claimed", "--stream", "nope")
+    assert "no entry matches the filter: this run claimed 1 entry" in filtered.out
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,18 @@ def test_a_latency_limit_holds_for_the_writeback(claimlib, server, store_path, m
     assert "--max-latency" in claimlib(*words, "--max-latency", "0ms").err
 
 
+def test_globs_that_match_nothing_are_refused_unless_that_is_allowed(
+    claimlib, client, server, store_path, monkeypatch
+):
+    assert client.ping()  # a server without keys
+    words = (server.url, store_path, "--consumer", "r", "--min-idle", "0ms", "--group", "nope")
+    refused = claimlib("rescue", *words)
+    assert refused.code == 4
+    assert "(for claimlib rescue: CLAIMLIB_MIRROR__ALLOW_EMPTY=true)" in refused.err
+    monkeypatch.setenv("CLAIMLIB_MIRROR__ALLOW_EMPTY", "true")
+    assert claimlib("rescue", *words).code == 0
+
+
 def test_the_url_comes_first(claimlib, server, store_path):
     said = claimlib("rescue", store_path, server.url, *SWEEP)
     assert said.code == 2
