@@ -100,7 +100,7 @@ class View:
         """Refuse options that have no effect on a command that prints lines instead of a report.
 
         Args:
-            option: the option because of which lines are printed.
+            option: the option that prints lines.
 
         Raises:
             RequestError: --columns is given, or --output with another value than the default.

@@ -31,8 +31,8 @@ class GroupAdvice:
         choices: one row per minimum idle time, the smallest first.  Columns: min_idle_ms, claimed,
             the number of entries with each outcome, and wait_ms (see
             `plans.snapshots.choices_by_group`).
-        recommended: the row of the smallest value that claims entries, of which the share of
-            acknowledged ones is small enough.  None if there is no such value.
+        recommended: the row of the smallest value that claims entries, and whose owners
+            acknowledged few enough of them.  None if there is no such value.
     """
 
     stream: str | None

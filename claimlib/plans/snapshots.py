@@ -156,9 +156,9 @@ def claims(
 
     It is assumed that no earlier sweep has claimed the entry.  There is one row for each minimum
     idle time and each entry that was idle for longer than this.  The row is for the first reading
-    at which the entry was idle for longer.  Columns:
-    `min_idle_ms`, the key of the entry, `from_consumer` (the owner at that reading), `claimed_ms`
-    (the time of that reading), `idle_ms` (the idle time then) and `outcome`:
+    at which the entry was idle for longer.  Columns: `min_idle_ms`, the key of the entry,
+    `from_consumer` (the owner at that reading), `claimed_ms` (the time of that reading), `idle_ms`
+    (the idle time then) and `outcome`:
 
     - `acknowledged`: the entry left the PEL, and its last known owner was `from_consumer`.  After a
       claim its work would have been done twice.
@@ -185,7 +185,7 @@ def claims(
         JOIN {{names}} AS names USING (group_key)
         LEFT JOIN {{consumers}} AS consumers USING (consumer_key)
         """,
-        names=_names(_numbered(read)),
+        names=_names(read),
         consumers=_consumers(pel),
     )
 
@@ -204,9 +204,11 @@ def _numbered(read: Relation) -> Relation:
     )
 
 
-def _names(numbered: Relation) -> Relation:
-    """Return one row per group: its key and its names."""
-    return numbered.sql(f"SELECT DISTINCT group_key, {GROUP_SQL} FROM {{this}} AS this")
+def _names(read: Relation) -> Relation:
+    """Return one row per group: its names, and its key as in `_numbered`."""
+    return read.sql(
+        f"SELECT DISTINCT {GROUP_SQL}, xxhash64({GROUP_SQL}) AS group_key FROM {{this}} AS this"
+    )
 
 
 def _consumers(pel: Relation) -> Relation:
@@ -239,9 +241,8 @@ def claiming_readings(
     `exceeded` is the number of minimum idle times that the entry's idle time exceeds at this
     reading.  `exceeded_before` is the largest such number at earlier readings, or 0.  Sweeps with
     the minimum idle times of ranks `exceeded_before` + 1 to `exceeded` claim the entry at this
-    reading.  Columns:
-    group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before, and `claimed_ms`, `idle_ms`
-    and `outcome` of `claims`.
+    reading.  Columns: group_key, id_ms, id_seq, consumer_key, exceeded, exceeded_before, and
+    `claimed_ms`, `idle_ms` and `outcome` of `claims`.
 
     Args:
         pel, read, deleted, moved, min_idles_ms: see `claims`.
@@ -279,7 +280,7 @@ def claiming_readings(
             SELECT group_key, id_ms, id_seq, {columns}
             FROM {{this}} AS this JOIN {{names}} AS names USING ({GROUP_SQL})
             """,
-            names=_names(numbered),
+            names=_names(read),
         )
         for rows, columns in (
             (deleted, "true AS is_deleted"),
@@ -372,7 +373,7 @@ def choices(claimed: Relation, min_idles_ms: Sequence[int]) -> Relation:
     known = ", ".join(f"coalesce({name}, 0L) AS {name}" for name in counts)
     return claimed.sql(
         f"""
-        SELECT min_idle_ms, {known}, wait_ms FROM ({_select_values(min_idles_ms)}) AS compared
+        SELECT min_idle_ms, {known}, wait_ms FROM ({_ranks(min_idles_ms)}) AS ranks
         LEFT JOIN (
             SELECT min_idle_ms, {_COUNT_EXPRESSIONS} FROM {{this}} AS this GROUP BY min_idle_ms
         ) AS counted USING (min_idle_ms)
@@ -408,7 +409,7 @@ def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[
         SELECT CAST(NULL AS STRING), CAST(NULL AS STRING), min_idle_ms, {_COUNT_EXPRESSIONS}
         FROM {claimed} GROUP BY min_idle_ms
         """,
-        names=_names(_numbered(read)),
+        names=_names(read),
     )
 
 
@@ -429,9 +430,3 @@ _COUNT_EXPRESSIONS = ", ".join(
         f"{_percentile(0.5, _WAITED)} AS wait_ms",
     )
 )
-
-
-def _select_values(min_idles_ms: Sequence[int]) -> str:
-    """Return a SELECT with one row per minimum idle time."""
-    selects = (f"SELECT {value:d}L AS min_idle_ms" for value in sorted(set(min_idles_ms)))
-    return " UNION ALL ".join(selects)

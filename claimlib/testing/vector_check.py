@@ -147,7 +147,8 @@ def _claim(store: Store, streams: Mapping[bytes, Step]) -> dict[bytes, Any]:
 
 
 _CLAIMED_STATUSES = ("claimed", "forced", "superseded")
-_NO_CLAIM = ClaimRequest(b"nobody", 0, (), profile=Profile.REDIS_7_0)  # creates no consumer
+# In this profile, an XCLAIM that claims nothing creates no consumer.
+_NO_CLAIM = ClaimRequest(b"nobody", 0, (), profile=Profile.REDIS_7_0)
 
 
 def _claim_request(parsed: ClaimRequest | ReplyError, step: Step) -> ClaimRequest:
