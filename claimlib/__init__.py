@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from claimlib.commands.imports import ImportReply, ImportRequest, import_tables
     from claimlib.commands.maintain import MaintainReply, maintain
     from claimlib.commands.mirror import NamedStreams
-    from claimlib.commands.period_report import PeriodReport, period_report
     from claimlib.commands.reply import Reply
+    from claimlib.commands.report_period import PeriodReport, period_report
+    from claimlib.commands.report_run import RunReport, dry_run_report, run_report
     from claimlib.commands.rescue import RescueReply, rescue
     from claimlib.commands.reset_cursor import reset_cursor
     from claimlib.commands.retire import Retirement, retire
-    from claimlib.commands.run_report import RunReport, dry_run_report, run_report
     from claimlib.commands.runs import EntryFilter, RunList, abandon, find_run, list_runs
     from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
     from claimlib.commands.server_commands import ServerCommands, server_commands
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from claimlib.live.data_source import register_redis_sources
     from claimlib.live.reading import ServerReading
     from claimlib.plans.differences import Scope
-    from claimlib.plans.input_tables import TableMap
+    from claimlib.plans.input_tables_plan import TableMap
     from claimlib.runs.rollforward import FinishedRun, Phase, Progress
     from claimlib.semantics.ids import (
         MAX_ID,
@@ -299,12 +299,12 @@ _NAMES_BY_MODULE = {
     "claimlib.commands.imports": "ImportReply ImportRequest import_tables",
     "claimlib.commands.maintain": "MaintainReply maintain",
     "claimlib.commands.mirror": "NamedStreams",
-    "claimlib.commands.period_report": "PeriodReport period_report",
+    "claimlib.commands.report_period": "PeriodReport period_report",
     "claimlib.commands.reply": "Reply",
     "claimlib.commands.rescue": "RescueReply rescue",
     "claimlib.commands.reset_cursor": "reset_cursor",
     "claimlib.commands.retire": "Retirement retire",
-    "claimlib.commands.run_report": "RunReport dry_run_report run_report",
+    "claimlib.commands.report_run": "RunReport dry_run_report run_report",
     "claimlib.commands.runs": "EntryFilter RunList abandon find_run list_runs",
     "claimlib.commands.series": "claims_by_min_idle compare_min_idles pending_over_time",
     "claimlib.commands.server_commands": "ServerCommands server_commands",
@@ -341,7 +341,7 @@ _NAMES_BY_MODULE = {
     "claimlib.live.data_source": "register_redis_sources",
     "claimlib.live.reading": "ServerReading",
     "claimlib.plans.differences": "Scope",
-    "claimlib.plans.input_tables": "TableMap",
+    "claimlib.plans.input_tables_plan": "TableMap",
     "claimlib.runs.rollforward": "FinishedRun Phase Progress",
     "claimlib.semantics.ids": "MAX_ID MIN_ID StreamId parse_id parse_range_end parse_range_start",
     "claimlib.semantics.model": (

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from claimlib import terminal
 from claimlib.demo.death import Killed, die_at
+from claimlib.demo.demo_series import write_series
 from claimlib.demo.sample import sample_keyspace
-from claimlib.demo.series import write_series
 from claimlib.errors import StoreExistsError
 from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.tables import Store

@@ -38,7 +38,7 @@ from claimlib.semantics.model import (
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import Proven, write_keyspace
+from claimlib.testing.keyspace_rows import Proven, write_keyspace
 from tests.shrinking import Size, fewer_of, oddities, plainer
 
 Names = tuple[bytes, bytes]

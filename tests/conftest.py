@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from claimlib.engine.relation import Executor
     from claimlib.store.tables import Store
-    from claimlib.testing.server import Server
+    from claimlib.testing.server_process import Server
     from tests.delta.own_rows import Opener
 
 
@@ -73,7 +73,7 @@ def _starts_no_other_spark() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A real Valkey server; `client` empties it."""
-    from claimlib.testing.server import valkey_server
+    from claimlib.testing.server_process import valkey_server
 
     with valkey_server() as running:
         yield running

@@ -7,21 +7,21 @@ from importlib import import_module
 from claimlib.cli.app import app
 
 for _name in (
-    "stores",
-    "sweep",
-    "bulk",
-    "writeback",
-    "rescue",
-    "undo",
-    "maintain",
-    "reading",
-    "history",
-    "entry",
-    "report",
-    "advise",
-    "serve",
-    "doctor",
-    "demo",
+    "store_commands",
+    "sweep_command",
+    "bulk_commands",
+    "writeback_command",
+    "rescue_command",
+    "undo_command",
+    "maintain_command",
+    "reading_commands",
+    "run_history_commands",
+    "entry_command",
+    "report_command",
+    "advise_command",
+    "serve_command",
+    "doctor_command",
+    "demo_command",
 ):
     import_module(f"claimlib.cli.{_name}")
 

@@ -27,7 +27,7 @@ from claimlib.config.sections import (
 )
 from claimlib.errors import GlobError, RequestError
 from claimlib.live.address import parse_address
-from claimlib.report.model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
+from claimlib.report.report_model import DEFAULT_LIMIT, MOST_ROWS, choosable, resolved
 from claimlib.semantics.model import parse_run_id
 from claimlib.semantics.names import glob_pattern
 

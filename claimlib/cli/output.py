@@ -12,7 +12,8 @@ from rich.text import Text
 
 from claimlib import terminal
 from claimlib.cli.options import Output, View
-from claimlib.report.model import (
+from claimlib.report.render import Shown, columns_of, record_lines, table_of, wrapped
+from claimlib.report.report_model import (
     Report,
     as_text,
     csv_lines,
@@ -21,7 +22,6 @@ from claimlib.report.model import (
     with_columns,
     with_names,
 )
-from claimlib.report.render import Shown, columns_of, record_lines, table_of, wrapped
 from claimlib.terminal import one_line
 
 if TYPE_CHECKING:

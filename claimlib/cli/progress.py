@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from rich.status import Status
 from rich.text import Text
 
-from claimlib.cli.tasks import Pace, Stage, stages_of
+from claimlib.cli.spark_tasks import Pace, Stage, stages_of
 from claimlib.runs import Phase, Progress, silent
 from claimlib.terminal import error_console, one_line, say
 

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from claimlib.commands.preconditions import ENTRY_IDS, near, owners_of
 from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Executor, Relation, union_by_name
-from claimlib.plans import assignment, bulk, previous
+from claimlib.plans import assignment, previous
+from claimlib.plans import bulk_plan as bulk
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import known_groups
@@ -51,8 +52,8 @@ class BulkRequests:
     """Hold requests that name ids.
 
     Attributes:
-        requests: `plans.bulk.claims` or `acks`, without the ids.
-        ids: `plans.bulk.named_ids` of the requests.
+        requests: `plans.bulk_plan.claims` or `acks`, without the ids.
+        ids: `plans.bulk_plan.named_ids` of the requests.
         kinds: the journal's kind for each outcome.
         looks: True if the decision depends on the entries that the streams still have.
         sharing: the consumers that share the claimed entries.  None if each request names one.

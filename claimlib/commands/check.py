@@ -12,10 +12,10 @@ from claimlib.commands.mirror import IMPORT, SNAPSHOT, repairing_sql
 from claimlib.engine.relation import Record, Relation, union_all
 from claimlib.errors import DamagedTableError
 from claimlib.plans import replay as plan
-from claimlib.plans.checks import FOREIGN_RUNS, TABLES_READ, problems
+from claimlib.plans.check_plan import FOREIGN_RUNS, TABLES_READ, problems
 from claimlib.plans.journal_rows import CHANGED, applied, of_kinds
 from claimlib.plans.keys import GROUP
-from claimlib.plans.server_view import group_sources
+from claimlib.plans.server_view_plan import group_sources
 from claimlib.runs import Begun, FinishedRun, pinned
 from claimlib.runs.journal import COUNTED
 from claimlib.runs.known import find_missing_rows

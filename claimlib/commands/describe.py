@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
-from claimlib.plans import xpending as plan
+from claimlib.plans import xpending_plan as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, GROUP_SQL, id_text_sql
 

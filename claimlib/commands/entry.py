@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claimlib.engine.relation import IdBounds, Record, Relation
-from claimlib.plans import history as plan
+from claimlib.plans import history_plan as plan
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
 from claimlib.runs.maintenance import deleted_history, first_complete_run
@@ -29,7 +29,7 @@ class EntryHistory:
             run that wrote the row, or 0 if no run of the store wrote it.
         exists: True if the store has the stream entry now.
         fields: the payload, pairs of name and value (bytes).  None if the store has no payload.
-        events: one row per event, the earliest first.  See `plans.history.entry_events`.
+        events: one row per event, the earliest first.  See `plans.history_plan.entry_events`.
         complete_from_run: the first run whose events are all known.
         deleted_by: the run of `maintain` that deleted the events of earlier runs.  None if no
             events were deleted.
@@ -92,7 +92,8 @@ def consumer_history(
         stream: None for all streams.
         group: None for all groups.
 
-    Returns: one row per entry and run, the earliest first.  See `plans.history.consumer_events`.
+    Returns: one row per entry and run, the earliest first.  The columns are those of
+    `plans.history_plan.consumer_events`.
 
     Examples:
         >>> consumer_history(open_store("./store"), b"worker-9").count()

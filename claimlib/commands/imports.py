@@ -31,13 +31,13 @@ from claimlib.commands.mirror import (
 from claimlib.commands.sources import refuse_import
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
-from claimlib.plans import input_tables
+from claimlib.plans import input_tables_plan as input_tables
 from claimlib.plans.differences import Scope
-from claimlib.plans.input_tables import TableMap
+from claimlib.plans.input_tables_plan import TableMap
 from claimlib.plans.keys import GROUP, GROUP_SQL, bigint_sql, each_sql, unsigned_sql
 from claimlib.plans.requests import PROVEN_RANGE
 from claimlib.runs import Begun, Decision, Phase, Progress, run
-from claimlib.runs.mirror import (
+from claimlib.runs.mirror_rows import (
     CHANGED,
     digests_of,
     discard_landing,

@@ -17,10 +17,10 @@ from claimlib.engine.relation import Record, Relation, Rows, union_all
 from claimlib.engine.spark import SparkEngine
 from claimlib.errors import DuplicateRowsError, InputError, RequestError
 from claimlib.places import check_no_secret, check_storage
-from claimlib.plans import input_tables
-from claimlib.plans.checks import repeated_keys
+from claimlib.plans import input_tables_plan as input_tables
+from claimlib.plans.check_plan import repeated_keys
 from claimlib.plans.differences import Digest, digest
-from claimlib.plans.input_tables import TableMap
+from claimlib.plans.input_tables_plan import TableMap
 from claimlib.schema import TABLES, quote_text
 from claimlib.store.opening import in_session
 from claimlib.store.tables import Store, reading_order
@@ -98,7 +98,7 @@ class Sound:
     """Hold given tables whose rows are all sound.
 
     Attributes:
-        tables: by name, with the columns of a store (`plans.input_tables.conformed`).
+        tables: by name, with the columns of a store (`plans.input_tables_plan.conformed`).
         digests: by name, the digests of `pending` and `entries` before they were checked.  Only
             tables that cannot be fixed at a version have one (views, for example).  The staged rows
             must have the same digests.

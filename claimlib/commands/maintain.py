@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.engine.relation import DESCENDING, Relation, union_all, union_by_name
-from claimlib.plans import maintenance as plan
+from claimlib.plans import maintenance_plan as plan
 from claimlib.plans.journal_rows import JOURNAL_ROW
-from claimlib.plans.server_view import group_sources
+from claimlib.plans.server_view_plan import group_sources
 from claimlib.runs import Begun, Decision, Progress, begin_dry_run, run
 from claimlib.runs.maintenance import (
     BYTES_REMOVED,

@@ -36,7 +36,7 @@ from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, IS_SHARED, named_keys
 from claimlib.runs import Begun, Decision, FinishedRun
 from claimlib.runs.journal import ServerIdentity, Staged, rows_of
-from claimlib.runs.mirror import (
+from claimlib.runs.mirror_rows import (
     NEW,
     REMOVED_KINDS,
     SMALL_TABLES,

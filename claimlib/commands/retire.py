@@ -18,7 +18,8 @@ from claimlib.commands.reply import Call, answer
 from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation
 from claimlib.errors import InputError, RequestError
-from claimlib.plans import bulk, previous
+from claimlib.plans import bulk_plan as bulk
+from claimlib.plans import previous
 from claimlib.plans.keys import GROUP, GROUP_SQL, glob_sql, is_group, is_stream
 from claimlib.plans.requests import instant
 from claimlib.runs import Begun, Decision, Progress

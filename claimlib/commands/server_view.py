@@ -10,7 +10,7 @@ from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
-from claimlib.plans import server_view as plan
+from claimlib.plans import server_view_plan as plan
 from claimlib.runs.maintenance import deleted_part_with_run, first_complete_run
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
@@ -20,8 +20,8 @@ from claimlib.store.tables import Store
 def changes_since_snapshot(at: Reading) -> Relation | None:
     """Return one row per entry that runs changed since its group was read from the server.
 
-    The columns are those of `plans.server_view.changes_since`.  The result is None if the store
-    mirrors no server.
+    The columns are those of `plans.server_view_plan.changes_since`.  The result is None if the
+    store mirrors no server.
 
     Raises:
         RequestError: journal rows that the comparison needs were deleted.
@@ -43,7 +43,7 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
 
 
 def changes_since(at: Reading, read: Relation) -> Relation:
-    """Return `plans.server_view.changes_since` for the store of a reading.
+    """Return `plans.server_view_plan.changes_since` for the store of a reading.
 
     Args:
         read: `sources_of_groups`.
@@ -111,7 +111,7 @@ def _first_seq(read: Relation) -> int:
 
 
 def sources_of_groups(at: Reading) -> Relation | None:
-    """Return `plans.server_view.group_sources`, or None if the store mirrors no server."""
+    """Return `plans.server_view_plan.group_sources`, or None if the store mirrors no server."""
     sources = (
         _runs(at)
         .where(f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}")

@@ -34,7 +34,7 @@ from claimlib.plans.keys import sortable_as_id
 from claimlib.runs import Begun, Decision, FinishedRun, Phase, Progress, run, silent
 from claimlib.runs.journal import ServerIdentity, ServerProof, rows_of
 from claimlib.runs.maintenance import COMMAND as MAINTAIN
-from claimlib.runs.mirror import CHANGED, discard_landing, in_bucket
+from claimlib.runs.mirror_rows import CHANGED, discard_landing, in_bucket
 from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits

@@ -39,14 +39,18 @@ from claimlib.engine.relation import Relation, Rows, union_all, union_by_name
 from claimlib.errors import GlobError, RequestError
 from claimlib.plans import (
     assignment,
-    guards,
     journal_rows,
     kernel,
     pages,
     previous,
     requests,
     survey,
-    sweep,
+)
+from claimlib.plans import (
+    guards_plan as guards,
+)
+from claimlib.plans import (
+    sweep_plan as sweep,
 )
 from claimlib.plans.keys import (
     GROUP_KEY,

@@ -17,7 +17,7 @@ from claimlib.commands.runs import (
 from claimlib.engine.relation import Relation, union_all, union_by_name
 from claimlib.errors import RequestError
 from claimlib.plans import previous
-from claimlib.plans import undo as plan
+from claimlib.plans import undo_plan as plan
 from claimlib.plans.journal_rows import CHANGED, JOURNAL_ROW, of_kinds
 from claimlib.plans.keys import GROUP, without
 from claimlib.runs import Begun, Decision, FinishedRun, Progress, begin_dry_run, run
@@ -239,7 +239,7 @@ class _RestoringRows:
     buckets: Sequence[int]
 
     def entry_rows(self) -> Relation:
-        """Return `plans.undo.entry_rows`."""
+        """Return `plans.undo_plan.entry_rows`."""
         changes = self._of_run(*CHANGED)
         pending = self.begun.relation("pending").within(self.decided.pending)
         later = self._later(*CHANGED, Kind.GROUP, Kind.GROUP_REMOVED)
@@ -253,7 +253,7 @@ class _RestoringRows:
         )
 
     def consumer_rows(self, entries: Relation) -> Relation:
-        """Return `plans.undo.consumer_rows` and `plans.undo.missing_owners`.
+        """Return `plans.undo_plan.consumer_rows` and `plans.undo_plan.missing_owners`.
 
         Args:
             entries: `entry_rows`.
@@ -285,7 +285,7 @@ class _RestoringRows:
         return union_by_name(owned, {name: JOURNAL_ROW[name] for name in (*GROUP, "consumer")})
 
     def cursor_rows(self) -> Relation:
-        """Return `plans.undo.cursor_rows`."""
+        """Return `plans.undo_plan.cursor_rows`."""
         kinds, key = (Kind.CURSOR, Kind.CURSOR_RESTORED), (*GROUP, "cursor_name")
         set_by_run = self._of_run(*kinds).where("cursor_name IS NOT NULL")
         return plan.cursor_rows(
@@ -295,7 +295,7 @@ class _RestoringRows:
         )
 
     def group_rows(self) -> Relation:
-        """Return `plans.undo.group_rows`."""
+        """Return `plans.undo_plan.group_rows`."""
         kinds = (Kind.LASTID, Kind.GROUP_RESTORED)
         return plan.group_rows(
             plan.unchanged(self._of_run(*kinds), self._later(*kinds), GROUP),

@@ -53,7 +53,7 @@ from claimlib.live.writing import (
     write_entries,
 )
 from claimlib.plans import previous
-from claimlib.plans import writeback as plan
+from claimlib.plans import writeback_plan as plan
 from claimlib.plans.journal_rows import JOURNAL_ROW
 from claimlib.plans.keys import GROUP, without
 from claimlib.runs import (
@@ -246,7 +246,7 @@ class _Planned:
     """Hold the changes to send to the server.
 
     Attributes:
-        entries: `plans.writeback.entries`, in memory and in `ORDER`.
+        entries: `plans.writeback_plan.entries`, in memory and in `ORDER`.
         retired: one row per consumer that the run retired.
         at_ms: the server's time before anything was sent.
     """

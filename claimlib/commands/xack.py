@@ -20,8 +20,8 @@ from claimlib.errors import (
     RequestError,
     SourceMismatchError,
 )
-from claimlib.plans import bulk
-from claimlib.plans.bulk import ACKS
+from claimlib.plans import bulk_plan as bulk
+from claimlib.plans.bulk_plan import ACKS
 from claimlib.plans.keys import GROUP
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
@@ -66,8 +66,8 @@ def xack(
 
     Args:
         requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
-            one row per request and the columns of `plans.bulk.ACK_COLUMNS`.  It must return the
-            same rows each time it is read.
+            one row per request and the columns of `plans.bulk_plan.ACK_COLUMNS`.  It must return
+            the same rows each time it is read.
         run_id: identifies the run, together with the command.  A repeat with the same run id
             changes nothing.
         dry_run: True to decide, but write nothing.

@@ -13,8 +13,8 @@ from claimlib.commands.reply import Call, answer
 from claimlib.commands.sharing import Sharing
 from claimlib.engine.relation import Executor, Relation
 from claimlib.errors import RequestError
-from claimlib.plans import bulk
-from claimlib.plans.bulk import CLAIM_COLUMNS, CLAIMS
+from claimlib.plans import bulk_plan as bulk
+from claimlib.plans.bulk_plan import CLAIM_COLUMNS, CLAIMS
 from claimlib.runs import Begun, Decision, Progress
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
@@ -69,8 +69,8 @@ def xclaim(
 
     Args:
         requests: the requests in their order, or a table (a DataFrame or a relation).  A table has
-            one row per request and the columns of `plans.bulk.CLAIM_COLUMNS`.  Its requests are
-            done in the order of `request`.  It must return the same rows each time it is read.
+            one row per request and the columns of `plans.bulk_plan.CLAIM_COLUMNS`.  Its requests
+            are done in the order of `request`.  It must return the same rows each time it is read.
         sharing: the consumers that share the claimed entries of each group.  The consumers of the
             requests then get nothing.  A group in which no consumer can share them is refused, too.
         run_id: identifies the run, together with the command.  A repeat with the same run id

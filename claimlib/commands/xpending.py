@@ -23,11 +23,11 @@ from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
 from claimlib.engine.relation import DESCENDING, IdBounds, Record, Relation
 from claimlib.errors import InstantError, RequestError
-from claimlib.plans import xpending as plan
+from claimlib.plans import xpending_plan as plan
 from claimlib.plans.differences import EVERYTHING, Scope
 from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
 from claimlib.runs import FinishedRun, RunRow, pinned, unfinished_error
-from claimlib.runs.mirror import in_bucket
+from claimlib.runs.mirror_rows import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_by_run_id
 from claimlib.schema import BUCKET_SQL, quote_text
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
@@ -242,7 +242,7 @@ def pending_overview(
             not been active for this long counts as idle.
         now_ms: the time for all groups, ms since the epoch.  None means the time of each group's
             snapshot.
-        changed: one row per group with changes, as `plans.server_view.number_by_group` returns
+        changed: one row per group with changes, as `plans.server_view_plan.number_by_group` returns
             them.  None if the store mirrors no server.  Only the command line gives it.
         shows_server: True if the reading has the pending entries of the server, see
             `server_view.as_on_server`.

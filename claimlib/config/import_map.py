@@ -19,7 +19,7 @@ from claimlib.config.settings import explained, line_of, read_toml
 from claimlib.errors import ConfigError, MissingExtraError
 from claimlib.places import shown_path
 from claimlib.plans.column_readers import Shape
-from claimlib.plans.input_tables import PARTS, TableMap
+from claimlib.plans.input_tables_plan import PARTS, TableMap
 
 try:
     from pydantic import BeforeValidator, StrictBool, ValidationError, create_model

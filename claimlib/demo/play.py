@@ -29,7 +29,7 @@ from claimlib.demo.story import Story, of_answer, of_workload
 from claimlib.errors import ClaimlibError, RequestError
 from claimlib.session import SHORT_LIVED, open_session
 from claimlib.store.opening import open_folder
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 
 if TYPE_CHECKING:
     import redis

@@ -17,7 +17,7 @@ from claimlib import terminal
 from claimlib.demo.oracle import ServerAnswer
 from claimlib.demo.proof import Difference, Proof
 from claimlib.demo.workload import Workload
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 
 if TYPE_CHECKING:
     from rich.console import Console

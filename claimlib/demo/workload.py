@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 
 if TYPE_CHECKING:
     import redis

@@ -5,7 +5,7 @@ the journal rows of later runs.  A group that was never read from a source has n
 such a group, only the entries that a run changed are compared.
 
 Except for `incomplete_sources`, each function returns one row per kind of difference, with the
-columns of `plans.checks.problems`.
+columns of `plans.check_plan.problems`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from claimlib.plans.keys import ENTRY, ENTRY_SQL, GROUP_SQL, key_json_sql, same_
 from claimlib.schema import TABLES, Kind, quote_text
 
 _STATE = ("consumer", "delivery_time_ms", "delivery_count")
-# The rank of all differences among the problems of a store (`plans.checks`).
+# The rank of all differences among the problems of a store (`plans.check_plan`).
 _RANK = 9
 _ADDED = "entries that another writer added, or that a run did not remove"
 _REMOVED = "entries that another writer removed, or that a run did not add"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from claimlib.commands.maintain import OLDEST_SOURCE, RUNS_DELETED
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
 from claimlib.commands.undo import CONSUMERS, CURSORS, GROUPS
-from claimlib.plans.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
+from claimlib.plans.writeback_plan import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED
 from claimlib.runs.journal import ServerProof
 from claimlib.runs.maintenance import (
     BYTES_REMOVED,
@@ -17,7 +17,7 @@ from claimlib.runs.maintenance import (
     THROUGH,
     count_of,
 )
-from claimlib.runs.mirror import NEW
+from claimlib.runs.mirror_rows import NEW
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows
-from claimlib.report.runs import run_document
+from claimlib.report.runs_report import run_document
 from claimlib.report.text import not_shown, repeated, visible
 from claimlib.runs import FinishedRun
 

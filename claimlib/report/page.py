@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from claimlib.report.model import Report, cell_text, is_numeric
+from claimlib.report.report_model import Report, cell_text, is_numeric
 from claimlib.report.run_report import Section
 from claimlib.terminal import one_line
 

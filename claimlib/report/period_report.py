@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from claimlib.commands.period_report import PeriodReport
+from claimlib.commands.report_period import PeriodReport
 from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
-from claimlib.plans.period_report import COUNTS
+from claimlib.plans.period_report_plan import COUNTS
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
+from claimlib.report.report_model import Cell, Report
 from claimlib.report.run_report import SCHEMA_VERSION, Section, table
 from claimlib.report.text import duration, entries_text, groups_text, instant, visible
 from claimlib.terminal import number_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from claimlib.report.model import Report, cell_text, is_numeric
+from claimlib.report.report_model import Report, cell_text, is_numeric
 
 Measure = Callable[[str], int]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claimlib.engine.relation import Relation
-from claimlib.report.model import MOST_ROWS, Records, Stream
+from claimlib.report.report_model import MOST_ROWS, Records, Stream
 
 Record = Mapping[str, Any]
 _INT_MAX = 2**31 - 1

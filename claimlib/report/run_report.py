@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from claimlib.commands.report_run import RunReport
 from claimlib.commands.run_commands import RUN_COMMANDS
-from claimlib.commands.run_report import RunReport
 from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
-from claimlib.plans.run_report import AFTER, BEFORE, CHANGES, COLUMNS, PENDING, TIMES
+from claimlib.plans.run_report_plan import AFTER, BEFORE, CHANGES, COLUMNS, PENDING, TIMES
 from claimlib.report.counts import MEANINGS
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
-from claimlib.report.runs import run_document
+from claimlib.report.report_model import Cell, Report
+from claimlib.report.runs_report import run_document
 from claimlib.report.text import (
     duration,
     entries_text,
@@ -24,7 +24,7 @@ from claimlib.report.text import (
     visible,
 )
 from claimlib.runs import Phase
-from claimlib.runs.mirror import NEW
+from claimlib.runs.mirror_rows import NEW
 from claimlib.schema import Kind
 from claimlib.terminal import number_of
 from claimlib.times import format_duration_ms

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from claimlib.commands.period_report import PeriodReport
-from claimlib.commands.run_report import RunReport
+from claimlib.commands.report_period import PeriodReport
+from claimlib.commands.report_run import RunReport
 from claimlib.report import period_report
 from claimlib.report.page import Page, render
 from claimlib.report.run_report import full_report_of_run, name_of, sections

@@ -32,7 +32,7 @@ from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, H
 from openlineage.client.uuid import generate_static_uuid
 from requests import RequestException, Session
 
-from claimlib.commands.run_report import RunReport
+from claimlib.commands.report_run import RunReport
 from claimlib.errors import LineageError, RequestError
 from claimlib.places import is_namespace, is_url
 from claimlib.runs.rollforward import FinishedRun

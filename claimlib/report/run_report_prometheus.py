@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from claimlib.commands.run_report import RunReport
-from claimlib.plans.run_report import AFTER, CHANGES
+from claimlib.commands.report_run import RunReport
+from claimlib.plans.run_report_plan import AFTER, CHANGES
 from claimlib.schema import Kind
 
 # The metric and its help text, by the name of the number in `RunReport.totals`.

@@ -10,7 +10,7 @@ from claimlib.commands.check import Problem
 from claimlib.commands.init import Renamed
 from claimlib.commands.upgrade import Upgrade
 from claimlib.report.headings import headings
-from claimlib.report.model import Report
+from claimlib.report.report_model import Report
 from claimlib.runs.journal import ServerIdentity
 from claimlib.schema import SCHEMA_VERSION
 from claimlib.store.creation import Creation

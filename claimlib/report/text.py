@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from claimlib.plans.keys import GROUP
-from claimlib.report.model import MOST_ROWS, Cell
+from claimlib.report.report_model import MOST_ROWS, Cell
 from claimlib.semantics.names import spell
 from claimlib.terminal import number_of, one_line
 from claimlib.times import format_instant_ms, round_duration_ms
@@ -128,7 +128,7 @@ def only_in_store(
         place: where the store is.
         key: the reported run, as command:run_id.
     """
-    from claimlib.plans.server_view import CHANGING
+    from claimlib.plans.server_view_plan import CHANGING
 
     if not counts or not any(counts.values()):
         return

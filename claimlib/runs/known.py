@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claimlib.errors import MissingRowsError
-from claimlib.plans.maintenance import is_deleted
+from claimlib.plans.maintenance_plan import is_deleted
 from claimlib.runs.journal import RunRow, run_in_note, run_rows
 from claimlib.runs.maintenance import THROUGH, deleted_history
 from claimlib.store.lookups import newest_run, numbers

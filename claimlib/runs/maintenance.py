@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from claimlib.errors import RequestError, VerificationError
-from claimlib.plans.maintenance import is_deleted
+from claimlib.plans.maintenance_plan import is_deleted
 from claimlib.runs.journal import Decided, RunRow, run_rows
 from claimlib.schema import TABLES, Kind
 from claimlib.store.local import Condition

@@ -16,7 +16,8 @@ from typing import Any
 from claimlib import __version__
 from claimlib.errors import VerificationError
 from claimlib.plans.journal_rows import ADDED
-from claimlib.runs import claims, maintenance, mirror, records
+from claimlib.runs import claims, maintenance, records
+from claimlib.runs import mirror_rows as mirror
 from claimlib.runs.journal import (
     COUNTED,
     TOUCHING,

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from claimlib.testing.server import Server, valkey_server
-    from claimlib.testing.tables import read_groups, request_table, write_keyspace
+    from claimlib.testing.keyspace_rows import read_groups, request_table, write_keyspace
+    from claimlib.testing.server_process import Server, valkey_server
 
 __all__ = ["Server", "read_groups", "request_table", "valkey_server", "write_keyspace"]
 
@@ -20,5 +20,5 @@ if not TYPE_CHECKING:  # a type checker would then accept every name
         """Import a name when it is first used, because a test without a store needs no Spark."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = "server" if name in _SERVER else "tables"
+        module = "server_process" if name in _SERVER else "keyspace_rows"
         return getattr(import_module(f"{__name__}.{module}"), name)

@@ -21,7 +21,7 @@ from claimlib.semantics.ids import END_OF_SCAN, StreamId, from_bigint, parse_id
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Profile
 from claimlib.semantics.names import unspell
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, request_table, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, request_table, write_keyspace
 from claimlib.testing.vectors import KEY, Answer, Step, as_text, by_reference, text_of
 
 COVERED = ("XAUTOCLAIM", "XCLAIM", "XPENDING", "XACK")

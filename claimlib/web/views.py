@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from claimlib.commands.advise import DEFAULT_MIN_IDLES_MS, advise
 from claimlib.commands.entry import entry_history
-from claimlib.commands.run_report import dry_run_report, run_report
+from claimlib.commands.report_run import dry_run_report, run_report
 from claimlib.commands.runs import list_runs
 from claimlib.commands.sweep_request import SweepRequest
 from claimlib.commands.xautoclaim import xautoclaim
@@ -31,17 +31,17 @@ from claimlib.errors import ClaimlibError, RequestError
 from claimlib.plans.differences import EVERYTHING
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.process import translated
-from claimlib.report.advise import report_of_advice
-from claimlib.report.advise import sections as sections_of_advice
-from claimlib.report.entry import report_of_entry
+from claimlib.report.advise_report import report_of_advice
+from claimlib.report.advise_report import sections as sections_of_advice
+from claimlib.report.entry_report import report_of_entry
 from claimlib.report.headings import headings
-from claimlib.report.model import Report
 from claimlib.report.page import Field, Form, Link, Page
+from claimlib.report.report_model import Report
 from claimlib.report.run_report import Section
 from claimlib.report.run_report_html import page_of_run
-from claimlib.report.runs import report_of_runs, with_unfinished_note
+from claimlib.report.runs_report import report_of_runs, with_unfinished_note
 from claimlib.report.text import idle, not_shown, visible
-from claimlib.report.xpending import report_of_entries, report_of_overview, report_of_summary
+from claimlib.report.xpending_report import report_of_entries, report_of_overview, report_of_summary
 from claimlib.runs.rollforward import wall_ms
 from claimlib.semantics.ids import MAX_ID, MIN_ID, parse_id
 from claimlib.semantics.model import AutoclaimRequest, PendingRange

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.delta.reading import query
 from tests.edge.processes import QUICK_JAVA
 from tests.unit.test_words import read_by_redis_cli

@@ -36,7 +36,7 @@ from claimlib.store.creation import create
 from claimlib.store.definitions import FolderDefinitions
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 
 _NOW_MS = 1_750_000_000_000
 _STREAMS, _ENTRIES, _PAGE = 4, 500, 5

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from claimlib.store.tables import Store
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.bench import server
 from tests.bench.check import Measured, Result, differing
 from tests.bench.data import CONSUMER, MIN_IDLE_MS, NOW_MS, SHAPES, Shape

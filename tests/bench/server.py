@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 from tests.bench import data
 from tests.bench.data import CONSUMER, COUNT, GROUP, Shape
 

@@ -41,7 +41,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.model import AutoclaimRequest, RemovalLimits
 from claimlib.store.definitions import FolderDefinitions
 from claimlib.store.opening import open_folder
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 
 if TYPE_CHECKING:
     import redis

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from claimlib.commands.period_report import period_report
-from claimlib.commands.run_report import run_report
+from claimlib.commands.report_period import period_report
+from claimlib.commands.report_run import run_report
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import pending_entries, read_store
-from claimlib.demo.series import write_series
+from claimlib.demo.demo_series import write_series
 from claimlib.report.run_report_html import as_html, period_as_html
 from claimlib.semantics.model import AutoclaimRequest
 from tests.edge.processes import ROOT, started_claimlib

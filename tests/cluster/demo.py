@@ -11,7 +11,7 @@ from pathlib import Path
 
 from claimlib.session import open_session
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 from tests.bench import server as filling
 from tests.bench.check import Result, differ
 from tests.bench.data import GROUP, Shape

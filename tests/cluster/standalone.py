@@ -21,7 +21,7 @@ from types import MappingProxyType
 import pyspark
 
 from claimlib.session import archive_options
-from claimlib.testing.server import free_port
+from claimlib.testing.server_process import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 _SPARK_HOME = Path(pyspark.__file__).parent

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from deltalake import write_deltalake
 
 from claimlib.commands.imports import ImportRequest
-from claimlib.plans.input_tables import TableMap
+from claimlib.plans.input_tables_plan import TableMap
 from claimlib.semantics.words import Keyspace
 
 Columns = Mapping[str, Sequence[object]]

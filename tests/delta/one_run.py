@@ -16,7 +16,7 @@ from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.model import AutoclaimRequest, Group
 from claimlib.semantics.names import unspell
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, request_table, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, request_table, write_keyspace
 from tests.batches import Batch, Names, random_batch
 from tests.delta import edge_cases
 

@@ -16,7 +16,7 @@ from claimlib.live.reading import ServerReading
 from claimlib.live.replies import time_ms
 from claimlib.semantics.model import AutoclaimRequest, RemovalLimits
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 
 HOUR_MS = 3_600_000
 GROUP = "w"

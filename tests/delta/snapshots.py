@@ -21,7 +21,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.semantics.stream_life import StreamCounters
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
 
 ALL = SnapshotRequest("server:6379/0")
 # Whatever the server no longer has may go.

@@ -55,7 +55,7 @@ from claimlib.store.folder_writer import FolderWriter
 from claimlib.store.local import LocalTable
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta import given_files
 from tests.delta.pels import IDS, NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ANY, source, stream

@@ -16,7 +16,8 @@ from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.engine.changes import Changes
 from claimlib.engine.spark import frame_of
 from claimlib.errors import CommitConflictError, SourceMismatchError
-from claimlib.runs import Phase, claims, mirror, writes
+from claimlib.runs import Phase, claims, writes
+from claimlib.runs import mirror_rows as mirror
 from claimlib.runs.journal import APP_ID, RunRow, decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
 from claimlib.schema import BUCKET_SQL
@@ -25,7 +26,7 @@ from claimlib.store.local import Condition, Token
 from claimlib.store.logs import CommitInfo
 from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.conftest import by_spark_alone
 from tests.delta.own_rows import (
     Opener,

@@ -19,7 +19,7 @@ from claimlib.semantics.ids import MIN_ID, StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Guards, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, ENTRIES, IDS, NOW_MS, PEL, REQUEST, keyspace
 from tests.limits import set_limits
 

@@ -9,7 +9,7 @@ from claimlib.semantics.ids import MAX_ID, StreamId
 from claimlib.semantics.model import ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 
 _NOW_MS = 1_000_000
 _IDS = [StreamId(ms, 0) for ms in range(1, 6)]

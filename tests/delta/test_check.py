@@ -10,9 +10,9 @@ from claimlib.commands.check import Problem, check
 from claimlib.engine.relation import Relation, TableScan
 from claimlib.engine.spark import SparkEngine
 from claimlib.errors import DamagedTableError
-from claimlib.plans.checks import TABLES_READ, problems
+from claimlib.plans.check_plan import TABLES_READ, problems
 from claimlib.plans.survey import NO_PROOF, NO_SNAPSHOT_TIME, UNKNOWN_GROUP
-from claimlib.report.model import as_text
+from claimlib.report.report_model import as_text
 from claimlib.report.store import report_of_check
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
@@ -20,7 +20,7 @@ from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, PEL, keyspace
 from tests.delta.test_settings import SETTINGS, TOGETHER, settings
 from tests.writing import append_rows

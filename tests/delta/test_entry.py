@@ -8,7 +8,7 @@ from claimlib.commands.entry import consumer_history, entry_history
 from claimlib.commands.undo import undo
 from claimlib.semantics.ids import StreamId
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 from tests.delta.server_groups import GROUP, mirror, stall, sweep, write
 
 ID = StreamId(2, 0)

@@ -11,8 +11,9 @@ from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RunAbandonedError, VerificationError
 from claimlib.plans.survey import NO_PROOF_REMEDY
-from claimlib.report import runs
-from claimlib.runs import Phase, mirror
+from claimlib.report import runs_report as runs
+from claimlib.runs import Phase
+from claimlib.runs import mirror_rows as mirror
 from claimlib.runs.journal import Decided, RunRow, Staged, decided_by, run_rows
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store

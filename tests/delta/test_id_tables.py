@@ -12,7 +12,7 @@ from claimlib.commands import id_lists
 from claimlib.commands.id_lists import read_ids
 from claimlib.commands.xack import NamedAck, ack_table
 from claimlib.errors import InputError
-from claimlib.plans.bulk import ACKS
+from claimlib.plans.bulk_plan import ACKS
 from claimlib.semantics.ids import parse_id, to_bigint
 from claimlib.store.tables import Store
 

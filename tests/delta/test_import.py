@@ -27,15 +27,15 @@ from claimlib.errors import (
     RunKeyConflictError,
     SourceMismatchError,
 )
-from claimlib.plans.input_tables import TableMap
-from claimlib.report.mirror import report_of_import
-from claimlib.report.runs import report_of_run
+from claimlib.plans.input_tables_plan import TableMap
+from claimlib.report.mirror_report import report_of_import
+from claimlib.report.runs_report import report_of_run
 from claimlib.runs import Begun
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
 from tests.delta.edge_cases import KEYSPACE
 from tests.delta.given_files import (
     consumers,

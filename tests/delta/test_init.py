@@ -37,7 +37,7 @@ from claimlib.store.definitions import Definitions, FolderDefinitions, SparkDefi
 from claimlib.store.lock import FILE, WriteLock
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ALL, source, stream
 from tests.limits import set_limits

@@ -21,7 +21,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, to_bigint
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta import snapshots
 from tests.delta.gathered import Gathered
 

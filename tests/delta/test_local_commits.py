@@ -25,7 +25,7 @@ from claimlib.store.folder_writer import FolderWriter
 from claimlib.store.local import Commit, Condition, LocalTable, Token
 from claimlib.store.tables import Store
 from claimlib.store.threads import WRITES
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.snapshots import ANY, source, stream

@@ -27,7 +27,7 @@ from claimlib.store.local import Condition
 from claimlib.store.logs import Logs
 from claimlib.store.lookups import find, numbers
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import append, pending_row
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 from tests.delta.queries import last_query

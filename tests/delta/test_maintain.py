@@ -33,7 +33,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.commits import change_table
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.deletion_vectors import hide_rows
 from tests.delta.own_rows import Opener, append, pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace

@@ -31,7 +31,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.conftest import by_spark_alone
 from tests.delta.own_rows import Opener, delete, update
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace

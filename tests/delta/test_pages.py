@@ -7,7 +7,7 @@ from claimlib.semantics import scan
 from claimlib.semantics.ids import END_OF_SCAN, StreamId, parse_id
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.pels import NOW_MS, PEL, REQUEST, keyspace
 from tests.writing import append_rows
 

@@ -21,7 +21,7 @@ from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.errors import RequestError, StoreNotFoundError
 from claimlib.runs import claims
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import Opener, init
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count

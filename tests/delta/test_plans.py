@@ -15,7 +15,7 @@ from claimlib.runs.protocol import Decision
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.conftest import by_spark_alone
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 

@@ -7,7 +7,7 @@ from collections import Counter
 from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 PAGE = AutoclaimRequest(b"pager", REQUEST.min_idle_ms, count=2)

@@ -15,7 +15,7 @@ from claimlib.plans.differences import Scope
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import ClaimRequest, Guards, Profile
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query
 from tests.writing import append_rows

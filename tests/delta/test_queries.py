@@ -16,7 +16,7 @@ from claimlib.commands.xclaim import NamedClaim, xclaim
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.queries import last_query
 from tests.delta.snapshots import ANY, source, stream

@@ -23,7 +23,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.local import Token
 from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.conftest import by_spark_alone
 from tests.delta.own_rows import append, delete, entry_row, pending_row, update
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, PEL, REQUEST, keyspace

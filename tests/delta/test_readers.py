@@ -12,7 +12,7 @@ from claimlib.commands.xpending import pending_overview, read_store
 from claimlib.errors import LostRaceError
 from claimlib.runs import protocol
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace
 
 

@@ -27,11 +27,11 @@ from claimlib.errors import (
     UnsafeLocationError,
 )
 from claimlib.plans.requests import NULLABLE, REQUEST_COLUMNS, SWEEPS
-from claimlib.report.sweep import report_of_reply
+from claimlib.report.sweep_report import report_of_reply
 from claimlib.semantics.model import COUNT_MAX
 from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
-from claimlib.testing.tables import request_table, write_keyspace
+from claimlib.testing.keyspace_rows import request_table, write_keyspace
 from tests.conftest import by_spark_alone
 from tests.delta import given_files, snapshots
 from tests.delta.pels import CLAIMED, NOW_MS, REQUEST, keyspace

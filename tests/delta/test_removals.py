@@ -47,7 +47,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.tables import Store
 from claimlib.store.writer import RunCommit
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.given_files import entries as given_entries
 from tests.delta.given_files import groups as given_groups
 from tests.delta.given_files import pending as given_pending
@@ -569,7 +569,7 @@ def test_where_entries_are_accepted_while_a_snapshot_writes_its_proofs_they_are_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = iter([False])  # after they were written
-    monkeypatch.setattr("claimlib.runs.mirror._is_pinned_entries", lambda *_: next(looks))
+    monkeypatch.setattr("claimlib.runs.mirror_rows._is_pinned_entries", lambda *_: next(looks))
     snapshot(store, ALL, lambda _: source(stream(b"s", {1: b"x"}, {1}, NOW_MS)))
     assert not list(looks)
     (row,) = query(store.where, "streams", "SELECT complete_to_ms FROM t")

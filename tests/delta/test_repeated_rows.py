@@ -27,7 +27,7 @@ from claimlib.semantics.model import (
 )
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.gathered import Gathered
 from tests.delta.given_files import entries, pending, request
 from tests.delta.pels import NOW_MS, REQUEST, keyspace

@@ -17,7 +17,7 @@ from claimlib.runs import Phase
 from claimlib.store.creation import bind_proofs
 from claimlib.store.definitions import Definitions
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import Opener, create_again, init
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count

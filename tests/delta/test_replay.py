@@ -15,8 +15,8 @@ from claimlib.commands.undo import undo
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server, valkey_server
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
+from claimlib.testing.server_process import Server, valkey_server
 from tests.delta.own_rows import Opener, append, delete, update
 from tests.delta.pels import NOW_MS, keyspace
 from tests.delta.server_groups import GROUP, mirror, stall, sweep, write

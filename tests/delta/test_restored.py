@@ -21,7 +21,7 @@ from claimlib.schema import TABLES
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.logs import CommitInfo
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import query

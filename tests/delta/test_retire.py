@@ -19,7 +19,7 @@ from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.claims_story import MINUTE_MS, contents
 from tests.delta.own_rows import Opener
 from tests.delta.pels import NOW_MS

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from claimlib.commands import run_report as module
+from claimlib.commands import report_run as module
 from claimlib.commands.maintain import maintain
-from claimlib.commands.period_report import period_report
+from claimlib.commands.report_period import period_report
+from claimlib.commands.report_run import MOST_GROUPS, run_report
 from claimlib.commands.run_commands import RUN_COMMANDS
-from claimlib.commands.run_report import MOST_GROUPS, run_report
 from claimlib.commands.undo import undo
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RequestError
-from claimlib.plans.run_report import CHANGES, DELIVERIES, IDLE_MS
-from claimlib.report.model import json_chunks
+from claimlib.plans.run_report_plan import CHANGES, DELIVERIES, IDLE_MS
+from claimlib.report.report_model import json_chunks
 from claimlib.report.run_report import document, sections, verdict
 from claimlib.report.run_report_html import as_html
 from claimlib.report.run_report_prometheus import write_metrics
@@ -26,7 +26,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import append, delete, pending_row, update
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.server_groups import HOUR_MS, mirror, stall, sweep, write

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from claimlib.commands.advise import COUNTS, advise
-from claimlib.commands.period_report import period_report
+from claimlib.commands.report_period import period_report
 from claimlib.commands.series import claims_by_min_idle, compare_min_idles, pending_over_time
 from claimlib.commands.snapshot import SnapshotRequest, snapshot
-from claimlib.demo.series import instants, keyspace_at, write_series
+from claimlib.demo.demo_series import instants, keyspace_at, write_series
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import frame_of
@@ -47,8 +47,8 @@ from claimlib.plans.snapshots import (
     over_time,
     readings,
 )
-from claimlib.plans.xpending import idle_entries
-from claimlib.report.advise import verdict
+from claimlib.plans.xpending_plan import idle_entries
+from claimlib.report.advise_report import verdict
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId

@@ -50,8 +50,8 @@ from claimlib.semantics.words import Stream
 from claimlib.store.commits import change_table
 from claimlib.store.creation import create
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
+from claimlib.testing.server_process import Server
 from tests.delta import given_files
 from tests.delta.server_groups import FAST, GROUP, HOUR_MS, state
 from tests.delta.steps import definitions, opened, watch_steps

@@ -20,13 +20,13 @@ from claimlib.errors import (
     StoreNotFoundError,
 )
 from claimlib.local_rows import divided_frame, local_frame
-from claimlib.report.sweep import report_of_reply
+from claimlib.report.sweep_report import report_of_reply
 from claimlib.schema import ENTRIES_ID_PROPERTY, TABLES
 from claimlib.store.creation import Creation, create, init_sql
 from claimlib.store.definitions import SparkDefinitions
 from claimlib.store.location import Location
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.delta.reading import count
 from tests.writing import append_rows, execute_sql

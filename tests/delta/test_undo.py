@@ -21,7 +21,7 @@ from claimlib.runs import Phase, RunRow
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import delete, update
 from tests.delta.pels import CLAIMED, DELETED, IDS, NOW_MS, keyspace
 

@@ -14,7 +14,7 @@ from claimlib.runs import journal
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import update
 from tests.delta.pels import CLAIMED, NOW_MS, keyspace
 from tests.delta.snapshots import ALL, source, stream

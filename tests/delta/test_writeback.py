@@ -31,7 +31,7 @@ from claimlib.schema import Kind
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Guards
 from claimlib.store.tables import Store
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 from tests.delta.own_rows import Opener, append, delete, entry_row, pending_row, update
 from tests.delta.server_groups import (
     GROUP,

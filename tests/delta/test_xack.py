@@ -20,12 +20,12 @@ from claimlib.errors import (
     RunKeyConflictError,
     SourceMismatchError,
 )
-from claimlib.plans.bulk import ACKS
+from claimlib.plans.bulk_plan import ACKS
 from claimlib.runs import Phase
 from claimlib.schema import TABLES
 from claimlib.semantics.ids import MAX_ID
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.claims_story import GONE, ID_1, ID_2, ID_3, ID_6, ID_7, MINUTE_MS, SOUND, contents
 from tests.delta.own_rows import Opener, delete, update
 from tests.delta.pels import NOW_MS

@@ -11,7 +11,7 @@ from claimlib.errors import RequestError, RunKeyConflictError
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups, write_keyspace
+from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
 
 SWEEP = SweepRequest(REQUEST)

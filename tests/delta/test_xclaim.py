@@ -23,7 +23,7 @@ from claimlib.errors import (
     RunKeyConflictError,
     UnfinishedRunError,
 )
-from claimlib.plans.bulk import CLAIMS
+from claimlib.plans.bulk_plan import CLAIMS
 from claimlib.runs import Phase, claims, records
 from claimlib.runs.journal import decided_by, run_rows
 from claimlib.runs.rollforward import roll_forward
@@ -33,7 +33,7 @@ from claimlib.semantics.names import spell, unspell
 from claimlib.store.spark_writer import SparkWriter
 from claimlib.store.tables import Store
 from claimlib.store.writer import RunCommit
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.claim_batches import Batch
 from tests.delta.claims_story import (
     DONE,

@@ -17,14 +17,14 @@ from claimlib.commands.xpending import (
     stalled,
 )
 from claimlib.errors import ReplyError, RequestError
-from claimlib.report.model import as_text
-from claimlib.report.xpending import report_of_overview
+from claimlib.report.report_model import as_text
+from claimlib.report.xpending_report import report_of_overview
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.words import Stream
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import CLAIMED, LEFT, NOW_MS, PEL, REQUEST, keyspace
 
 ALL = PendingRange(MIN_ID, MAX_ID, 100)

@@ -17,7 +17,7 @@ def _nothing_of_ours_is_exported(monkeypatch):
 
 
 def _set_has_session(monkeypatch, answer):
-    for module in ("session", "cli.opening"):
+    for module in ("session", "cli.opened_store"):
         monkeypatch.setattr(f"claimlib.{module}.has_session", lambda: answer)
 
 

@@ -13,7 +13,7 @@ from claimlib.commands.advise import (
     DEFAULT_MAX_DONE_TWICE,
     DEFAULT_MIN_IDLES_MS,
 )
-from claimlib.demo.series import write_series
+from claimlib.demo.demo_series import write_series
 from claimlib.times import format_duration_ms
 from tests.edge.processes import run_claimlib
 from tests.edge.test_run_report import fields_in, paths_in

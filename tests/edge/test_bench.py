@@ -7,7 +7,7 @@ import pytest
 
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.store.tables import Store
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.bench import __main__ as bench
 from tests.bench import check, claims, cold, data, flat, load, rivals, server
 from tests.bench.check import CHECKED, Result

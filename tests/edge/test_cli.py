@@ -6,7 +6,7 @@ import pytest
 import typer.main
 
 import claimlib
-from claimlib.testing.server import free_port
+from claimlib.testing.server_process import free_port
 from tests.edge.commands import COMMANDS
 from tests.edge.processes import ROOT, promptly, run_claimlib, run_python
 

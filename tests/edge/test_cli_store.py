@@ -16,7 +16,7 @@ from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry, RemovalLimits
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import append, pending_row
 from tests.delta.snapshots import source
 
@@ -104,7 +104,7 @@ def test_a_check_that_finds_what_makes_groups_be_refused_ends_with_4(claimlib, s
 def test_a_page_of_a_group_says_how_many_entries_are_left_and_where_the_next_begins(
     claimlib, stalled, monkeypatch, count
 ):
-    monkeypatch.setattr("claimlib.cli.reading.MOST_ROWS", 2)
+    monkeypatch.setattr("claimlib.cli.reading_commands.MOST_ROWS", 2)
     words = ("xpending", stalled, "orders", "g\n", "--count", count)
     said = claimlib(*words)
     assert said.code == 0

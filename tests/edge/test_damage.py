@@ -11,7 +11,7 @@ from claimlib.commands.sweep_request import SweepRequest
 from claimlib.commands.xautoclaim import xautoclaim
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import lock
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, keyspace
 from tests.delta.steps import opened
 

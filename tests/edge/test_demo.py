@@ -31,7 +31,7 @@ from claimlib.demo.play import (
 from claimlib.demo.proof import Difference, Proof, Subject
 from claimlib.demo.story import Story
 from claimlib.errors import ClaimlibError, RequestError
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 
 _ENOUGH = {"claimed": 3, "deleted": 3, "left alone": 3}
 

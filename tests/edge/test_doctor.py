@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.errors import AnalysisException
 
-from claimlib.cli.doctor import (
+from claimlib.cli.doctor_command import (
     _PACKAGES,
     Check,
     _class_archive,
@@ -29,7 +29,7 @@ from claimlib.cli.doctor import (
 from claimlib.config.settings import load
 from claimlib.errors import ConfigError, install_command
 from claimlib.live.address import source_label
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.edge.documents import text_of
 from tests.edge.processes import promptly, run_python, started_claimlib
 
@@ -120,7 +120,7 @@ def test_a_user_who_may_do_nothing_at_all_is_told_every_right(claimlib, spark, s
 def test_the_rights_of_a_writeback_are_checked_instead_of_those_of_a_snapshot(
     claimlib, server, monkeypatch
 ):
-    monkeypatch.setattr("claimlib.cli.doctor._spark", lambda *_words, **_options: iter(()))
+    monkeypatch.setattr("claimlib.cli.doctor_command._spark", lambda *_words, **_options: iter(()))
     with server.client() as client:
         words = ("ACL", "SETUSER", "writer", "on", "nopass", "~*", "+@read", "+time", "+info")
         client.execute_command(*words, "+xclaim", "+xgroup|delconsumer")
@@ -149,7 +149,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
     def missing(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("claimlib.cli.doctor.metadata.version", missing)
+    monkeypatch.setattr("claimlib.cli.doctor_command.metadata.version", missing)
     by_name = {name: _package(name, extra) for extra, names in _PACKAGES.items() for name in names}
     assert by_name["deltalake"] == Check(
         "deltalake", f"is missing: {install_command('spark')}", is_ok=False
@@ -223,7 +223,7 @@ def test_a_worker_without_a_library_is_told_what_to_install():
 
 def started(monkeypatch, session_of, settings=None):
     """The lines about Spark, where it is started so."""
-    monkeypatch.setattr("claimlib.cli.doctor.session_of", session_of)
+    monkeypatch.setattr("claimlib.cli.doctor_command.session_of", session_of)
     return list(_spark(settings or load(None), "./store", debug=False))
 
 
@@ -244,7 +244,7 @@ def test_spark_is_started_with_the_settings_of_the_options(claimlib, monkeypatch
         confs.append(settings.spark.conf)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("claimlib.cli.doctor.session_of", fails)
+    monkeypatch.setattr("claimlib.cli.doctor_command.session_of", fails)
     file = config_file('[spark.conf]\n"spark.a" = "of the file"\n"spark.b" = "of the file"\n')
     words = ("--spark-conf", "spark.b=given", "--spark-conf", "spark.c=x=y")
     said = claimlib("doctor", "--config", file, *words)
@@ -257,7 +257,7 @@ def without_spark(monkeypatch):
     def fails(_settings, **_options):
         raise ConfigError("not looked at here")
 
-    monkeypatch.setattr("claimlib.cli.doctor.session_of", fails)
+    monkeypatch.setattr("claimlib.cli.doctor_command.session_of", fails)
 
 
 def test_the_server_is_asked_with_the_password_of_the_file(claimlib, monkeypatch, tmp_path):
@@ -322,7 +322,7 @@ def test_a_session_that_cannot_be_asked_is_not_said_to_have_delta():
 WITHOUT_DELTA = """
 from functools import partial
 from pyspark.sql import SparkSession
-from claimlib.cli.doctor import _delta, _guarded
+from claimlib.cli.doctor_command import _delta, _guarded
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print(_guarded("Delta", partial(_delta, spark)))
 other = spark.newSession()

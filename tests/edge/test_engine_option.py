@@ -13,7 +13,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.edge.processes import promptly, run_claimlib
 
 NOW_MS = 1_750_000_000_000

@@ -15,7 +15,7 @@ from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.cluster.jars import copy_jars
 from tests.delta.own_rows import append
 from tests.edge.processes import ROOT, started_claimlib

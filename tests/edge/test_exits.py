@@ -11,7 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from claimlib import process, terminal
-from claimlib.cli.doctor import Check
+from claimlib.cli.doctor_command import Check
 from claimlib.errors import (
     ClaimlibError,
     LostRaceError,
@@ -64,7 +64,7 @@ def test_a_command_whose_results_nobody_reads_says_its_refusals_and_ends_as_ever
     out = terminal.out
     monkeypatch.setattr(terminal, "out", lambda text, **_: out(text, at_once=at_once))
     failing = [Check("Java", "is missing", is_ok=False), Check("Spark", "4")]
-    monkeypatch.setattr("claimlib.cli.doctor._checks", lambda *_, **__: failing)
+    monkeypatch.setattr("claimlib.cli.doctor_command._checks", lambda *_, **__: failing)
     with unread(monkeypatch, "stdout") as stream:
         said = claimlib("doctor")
         stream.write("what is written later goes nowhere")

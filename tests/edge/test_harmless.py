@@ -8,8 +8,8 @@ import pytest
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.server import valkey_server
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
+from claimlib.testing.server_process import valkey_server
 
 NOW_MS = 1_750_000_000_000
 EVIL = b"\x1b]0;owned\x07\x1b[2J"

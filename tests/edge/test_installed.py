@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.edge.documents import text_of
 from tests.edge.processes import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.edge.locales import eight_bit_locale
 from tests.edge.processes import ROOT, run_claimlib
 

@@ -16,7 +16,7 @@ from claimlib.live.reading import ServerReading
 from claimlib.runs import Phase
 from claimlib.store.lock import FILE
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, NOW_MS, REQUEST, keyspace
 from tests.edge.commands import COMMANDS, WRITING
 from tests.edge.processes import ROOT, run_claimlib, started_claimlib

@@ -19,8 +19,8 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest, ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.folder_writer import FolderWriter
-from claimlib.testing.server import valkey_server
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
+from claimlib.testing.server_process import valkey_server
 from tests.delta.snapshots import ALL, source, stream
 from tests.live.readings import stream_with_group
 

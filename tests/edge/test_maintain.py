@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, keyspace
 
 SWEEP = ("--consumer", "alice", "--min-idle", "1s")

@@ -10,7 +10,7 @@ import pytest
 from claimlib.config.import_map import load_import_map
 from claimlib.errors import ConfigError
 from claimlib.plans.column_readers import Shape
-from claimlib.plans.input_tables import PARTS
+from claimlib.plans.input_tables_plan import PARTS
 from tests.edge.processes import ROOT
 
 CASES = 2_500

@@ -9,7 +9,7 @@ from claimlib.report.counts import MEANINGS
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.edge.documents import examples_of, rows, section, text_of
 
 DOCUMENT = "docs/monitoring.md"

@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 from claimlib import AutoclaimRequest, SweepRequest, notebook, xautoclaim
 from claimlib.commands.snapshot import snapshot
+from claimlib.demo.demo_series import write_series
 from claimlib.demo.sample import sample_keyspace
-from claimlib.demo.series import write_series
 from claimlib.errors import StoreExistsError
 from claimlib.semantics.words import Keyspace
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from claimlib.times import parse_instant_ms
 from tests.delta.snapshots import ANY, source, stream
 

@@ -25,8 +25,8 @@ from claimlib.commands.bulk_reply import BulkReply
 from claimlib.commands.check import Problem
 from claimlib.commands.describe import Description
 from claimlib.commands.imports import ImportReply
-from claimlib.commands.period_report import PeriodReport
 from claimlib.commands.reply import GROUPS_COLUMNS, Reply
+from claimlib.commands.report_period import PeriodReport
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.commands.xpending import MatchingEntries
@@ -34,23 +34,37 @@ from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import RequestError
 from claimlib.plans.keys import GROUP
-from claimlib.plans.period_report import COUNTS
+from claimlib.plans.period_report_plan import COUNTS
 from claimlib.plans.requests import ASSIGNMENT, REQUEST_COLUMNS
-from claimlib.plans.xpending import OVERVIEW
+from claimlib.plans.xpending_plan import OVERVIEW
 from claimlib.report import (
-    bulk,
-    describe,
-    mirror,
-    model,
+    bulk_report as bulk,
+)
+from claimlib.report import (
+    describe_report as describe,
+)
+from claimlib.report import (
+    mirror_report as mirror,
+)
+from claimlib.report import (
     period_report,
     run_report,
-    runs,
     store,
-    sweep,
-    xpending,
 )
-from claimlib.report.advise import report_of_advice
-from claimlib.report.model import Report, Stream
+from claimlib.report import (
+    report_model as model,
+)
+from claimlib.report import (
+    runs_report as runs,
+)
+from claimlib.report import (
+    sweep_report as sweep,
+)
+from claimlib.report import (
+    xpending_report as xpending,
+)
+from claimlib.report.advise_report import report_of_advice
+from claimlib.report.report_model import Report, Stream
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import PendingSummary
 from claimlib.store.creation import Creation

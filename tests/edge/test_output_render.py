@@ -15,8 +15,8 @@ from claimlib import terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
 from claimlib.report import render
-from claimlib.report.model import Report, cell_text
 from claimlib.report.render import Column, Kind
+from claimlib.report.report_model import Report, cell_text
 
 NUMBERS = st.none() | st.integers(0, 10**12)
 EXACT = (

@@ -10,7 +10,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import append, entry_row, pending_row
 
 NOW_MS = 1_750_000_000_000
@@ -221,7 +221,7 @@ def test_groups_and_consumers_have_times_beside_the_durations(claimlib, where):
 def test_a_list_of_payloads_is_limited_unless_count_says_more_and_says_so(
     claimlib, where, monkeypatch, output
 ):
-    monkeypatch.setattr("claimlib.cli.reading.MOST_ROWS", 2)
+    monkeypatch.setattr("claimlib.cli.reading_commands.MOST_ROWS", 2)
     words = ("xpending", where, "--output", output, "--quiet")
 
     def number(*options):

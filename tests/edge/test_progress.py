@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.status import Status
 
 from claimlib.cli import progress as progress_module
-from claimlib.cli.opening import _state
+from claimlib.cli.opened_store import _state
 from claimlib.cli.progress import Durations, Log, _Line, shown
-from claimlib.cli.tasks import Pace, Stage
+from claimlib.cli.spark_tasks import Pace, Stage
 from claimlib.errors import RequestError
 from claimlib.runs import Phase
 from tests.edge.processes import ROOT

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from claimlib.plans.bulk import CLAIM_COLUMNS
-from claimlib.plans.input_tables import PARTS
+from claimlib.plans.bulk_plan import CLAIM_COLUMNS
+from claimlib.plans.input_tables_plan import PARTS
 from claimlib.plans.requests import REQUEST_COLUMNS
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.model import Profile
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 from tests.edge.command_reference import FILE
 from tests.edge.commands import COMMANDS
 from tests.edge.documents import (

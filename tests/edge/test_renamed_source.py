@@ -13,8 +13,8 @@ from claimlib.commands.snapshot import SnapshotRequest, snapshot
 from claimlib.runs import Phase
 from claimlib.semantics.model import RemovalLimits
 from claimlib.store.lock import FILE
-from claimlib.testing.server import valkey_server
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
+from claimlib.testing.server_process import valkey_server
 from tests.delta.snapshots import source
 from tests.live.readings import add, deliver, stream_with_group
 
@@ -240,7 +240,7 @@ def test_another_server_is_refused_before_spark_starts(
     def starts(*_, **__):
         raise AssertionError("Spark starts")
 
-    monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
+    monkeypatch.setattr("claimlib.cli.opened_store.session_of", starts)
     database = f"{server.url[:-1]}1"
     for url, said in ((other.url, "nothing proves that"), (database, "which is another database")):
         refused = claimlib("snapshot", url, filled.where, "--engine", "spark")

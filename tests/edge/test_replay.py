@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import update
 from tests.delta.pels import NOW_MS, keyspace
 

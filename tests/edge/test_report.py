@@ -7,7 +7,10 @@ from claimlib.commands.imports import ImportReply
 from claimlib.commands.mirror import CLAIMS_REPLACED, NamedStreams
 from claimlib.commands.runs import RunList
 from claimlib.commands.snapshot import SnapshotReply
-from claimlib.report import mirror, model, render, runs
+from claimlib.report import mirror_report as mirror
+from claimlib.report import render
+from claimlib.report import report_model as model
+from claimlib.report import runs_report as runs
 from claimlib.report.text import not_shown
 from claimlib.runs import FinishedRun
 

@@ -16,10 +16,10 @@ from threading import Thread
 import pytest
 from prometheus_client import parser
 
-from claimlib.commands.run_report import RunReport, dry_run_report, run_report
+from claimlib.commands.report_run import RunReport, dry_run_report, run_report
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import RequestError
-from claimlib.plans.run_report import COLUMNS, PENDING, TIMES
+from claimlib.plans.run_report_plan import COLUMNS, PENDING, TIMES
 from claimlib.report.report_file import write_file
 from claimlib.report.run_report import document, full_report_of_run, sections, verdict
 from claimlib.report.run_report_html import as_html
@@ -28,7 +28,7 @@ from claimlib.report.run_report_prometheus import write_metrics
 from claimlib.report.text import visible
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.semantics.names import spell
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.documents import rows, text_of
 from tests.edge.processes import run_claimlib

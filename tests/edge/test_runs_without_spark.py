@@ -19,8 +19,8 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, PendingE
 from claimlib.semantics.words import Stream
 from claimlib.session import reads_paths_as_local_folders
 from claimlib.store.opening import open_folder
-from claimlib.testing.server import valkey_server
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
+from claimlib.testing.server_process import valkey_server
 from tests.edge.processes import promptly, run_claimlib
 from tests.limits import set_limits
 
@@ -42,7 +42,7 @@ NO_JAVA = {"JAVA_HOME": "/nowhere"}
 EXPLAINED = ("--consumer", "c", "--min-idle", "1m", "--stream", "s*", "--explain")
 LOOKED_AT = {"check": ((), 4), "xautoclaim": (EXPLAINED, 0)}
 """The options of commands, and what they end with."""
-TAKES_PATHS = "claimlib.cli.opening.reads_paths_as_local_folders"
+TAKES_PATHS = "claimlib.cli.opened_store.reads_paths_as_local_folders"
 
 
 def by_runs(store):
@@ -295,7 +295,7 @@ def test_a_path_that_a_reader_may_take_for_another_is_left_to_spark(
 
 
 def test_threads_that_need_the_session_at_a_time_get_one(spark):
-    from claimlib.cli.opening import _Once
+    from claimlib.cli.opened_store import _Once
 
     opened = []
 

@@ -8,7 +8,7 @@ from claimlib.config.settings import load
 from claimlib.errors import RequestError
 from claimlib.store.creation import init_sql
 from claimlib.store.tables import Store
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 
 PLACES = ["s3a://KEY:sesame@bucket/table", "https://host/table?sig=sesame"]
 IDLE = ("--min-idle", "1h")

@@ -17,13 +17,13 @@ import uvicorn
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.commands.xpending import pending_entries, read_store
-from claimlib.demo.series import write_series
+from claimlib.demo.demo_series import write_series
 from claimlib.report.text import visible
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.semantics.names import spell
-from claimlib.testing.tables import write_keyspace
-from claimlib.web.app import app_of
+from claimlib.testing.keyspace_rows import write_keyspace
 from claimlib.web.views import PAGES, ServedStore, fleet
+from claimlib.web.web_app import app_of
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.processes import run_claimlib, started_claimlib
 from tests.edge.test_run_report import HOSTILE

@@ -2,7 +2,7 @@
 
 import json
 
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
 from tests.live.readings import deliver
 
 ENTRIES = 52

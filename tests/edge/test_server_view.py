@@ -111,7 +111,7 @@ def test_claims_by_id_and_retirements_say_so_too_and_the_view_reaches_back_over_
     def starts(*_, **__):
         raise AssertionError("Spark starts")
 
-    monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
+    monkeypatch.setattr("claimlib.cli.opened_store.session_of", starts)
     of_bob = ("xpending", *group, "--consumer", "bob", "--view", "server")
     assert "bob" in claimlib(*of_bob).out
     assert "Spark starts" in claimlib(*of_bob, "--engine", "spark").err

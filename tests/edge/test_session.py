@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from claimlib import session
-from claimlib.cli.opening import session_of
+from claimlib.cli.opened_store import session_of
 from claimlib.config.settings import load
 from claimlib.errors import ConfigError
 from claimlib.session import class_archive
@@ -171,7 +171,9 @@ def test_no_warehouse_is_left_in_the_current_folder_unless_the_user_chose_it(mon
     opened = []
     monkeypatch.setattr("claimlib.session.open_session", lambda **chosen: opened.append(chosen))
     for is_set in (False, True):
-        monkeypatch.setattr("claimlib.cli.opening.is_set_by_user", lambda *_, said=is_set: said)
+        monkeypatch.setattr(
+            "claimlib.cli.opened_store.is_set_by_user", lambda *_, said=is_set: said
+        )
         session_of(load(), debug=True)
     session_of(load(spark={"conf": {"spark.sql.warehouse.dir": "/x"}}), debug=True)
     folders = [chosen["conf"].get("spark.sql.warehouse.dir") for chosen in opened]

@@ -26,8 +26,8 @@ from claimlib import process, terminal
 from claimlib.cli.options import Output, View
 from claimlib.cli.output import show
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.report.model import Report
-from claimlib.testing.tables import write_keyspace
+from claimlib.report.report_model import Report
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
 from tests.edge.processes import ROOT
 

@@ -11,7 +11,7 @@ from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.local import Condition
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 
 NOW_MS = 1_750_000_000_000
 NO_COLUMN = "--columns: there is no column 'nosuch'; the columns are "
@@ -124,7 +124,7 @@ def where(store, claimlib, monkeypatch):
     def starts(*_, **__):
         raise AssertionError("Spark starts")
 
-    monkeypatch.setattr("claimlib.cli.opening.session_of", starts)
+    monkeypatch.setattr("claimlib.cli.opened_store.session_of", starts)
     return store.where
 
 

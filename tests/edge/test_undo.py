@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import update
 from tests.delta.pels import NOW_MS, keyspace
 

@@ -10,7 +10,7 @@ import pytest
 from claimlib import process
 from claimlib.errors import SourceUnreachableError
 from claimlib.live import writing
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.delta.own_rows import update
 from tests.delta.server_groups import owners, stall, state
 from tests.edge.documents import section

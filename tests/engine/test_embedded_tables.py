@@ -18,7 +18,7 @@ from claimlib.semantics.model import Group
 from claimlib.semantics.words import Stream
 from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 
 COLUMNS = ("id", "bucket", "name", "more")
 ROWS = "SELECT id, id % 3 AS bucket, concat('n', id) AS name FROM range(0, {}, 1, 1)"

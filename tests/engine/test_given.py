@@ -19,7 +19,7 @@ from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import Executor, Record, Relation
 from claimlib.engine.spark import SparkEngine, relation_of
 from claimlib.errors import ConfigError, IdError, NameSpellingError
-from claimlib.plans.input_tables import TableMap, conformed, faults
+from claimlib.plans.input_tables_plan import TableMap, conformed, faults
 from claimlib.semantics.ids import MAX_U64, StreamId, parse_id, to_bigint
 from claimlib.semantics.names import spell, unspell
 from tests.delta.edge_cases import IDS, NAMES

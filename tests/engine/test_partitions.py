@@ -18,7 +18,7 @@ from claimlib.semantics.model import AutoclaimRequest, Consumer, Group, Guards, 
 from claimlib.semantics.words import Stream
 from claimlib.store.opening import find_embedded
 from claimlib.store.tables import Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.limits import set_limits
 
 NOW_MS = 1_750_000_000_000

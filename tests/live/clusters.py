@@ -12,7 +12,7 @@ from typing import Any
 import redis
 from redis.crc import key_slot
 
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 
 SLOTS = 16_384
 WITHIN_S = 30

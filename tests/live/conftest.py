@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from claimlib.live.connection import Source, open_source
-from claimlib.testing.server import Server, valkey_server
+from claimlib.testing.server_process import Server, valkey_server
 from tests.live.redis_7_0 import redis_server
 
 

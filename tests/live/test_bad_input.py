@@ -26,7 +26,7 @@ from claimlib.semantics.ids import (
 )
 from claimlib.semantics.model import Group, PendingEntry
 from claimlib.semantics.words import Stream, execute
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 from claimlib.testing.vectors import as_text, text_of
 from tests.bad_inputs import BYTE_PIECES, INPUTS, SEED, mutant, mutants, tally
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from claimlib import cli, process
-from claimlib.cli import doctor
+from claimlib.cli import doctor_command as doctor
 from claimlib.cli.options import ServerOptions
 from claimlib.commands.check import check
 from claimlib.commands.snapshot import SnapshotRequest, Spans, snapshot
@@ -19,7 +19,7 @@ from claimlib.live.cluster import Servers, open_servers
 from claimlib.live.reader import read_source
 from claimlib.live.reading import ServerReading
 from claimlib.runs import Phase
-from claimlib.runs.mirror import TABLES_WRITTEN
+from claimlib.runs.mirror_rows import TABLES_WRITTEN
 from claimlib.store.tables import Store
 from tests.delta.server_groups import (
     FAST,

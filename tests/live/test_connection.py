@@ -34,7 +34,7 @@ from claimlib.live.faults import reply_fault
 from claimlib.live.pacer import LatencyLimit, Pacer
 from claimlib.live.reading import ServerReading
 from claimlib.live.vanished import SlotMovedError
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 
 SECRET = "open sesame\\ \"ü'"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from claimlib.testing.vectors import Step
 from tests.live.figures import record
 from tests.live.followed import Tally, follow_all, version_of

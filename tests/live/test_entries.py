@@ -12,7 +12,7 @@ from claimlib.live.batches import EntryPage, EntryRow
 from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId, parse_id
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.examples import examples
 from tests.live.readings import LEAST_RIGHTS, deliver, read, stream_with_group, without
 from tests.live.wire import Wire

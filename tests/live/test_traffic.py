@@ -16,7 +16,7 @@ from claimlib.live.reader import read_source
 from claimlib.semantics.ids import StreamId
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
-from claimlib.testing.tables import read_groups
+from claimlib.testing.keyspace_rows import read_groups
 
 STREAMS = (b"s1", b"s2", b"s3")
 ENTRIES = 1200

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import hiredis
 
-from claimlib.testing.server import Server
+from claimlib.testing.server_process import Server
 
 _CHUNK = 1 << 16
 

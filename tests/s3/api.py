@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
-from claimlib.testing.server import free_port
+from claimlib.testing.server_process import free_port
 
 HOST = "127.0.0.1"
 MOTO = Path(__file__).parents[2] / ".venv-s3" / "bin" / "moto_server"

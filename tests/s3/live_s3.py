@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from claimlib.testing.server import free_port, valkey_server
+from claimlib.testing.server_process import free_port, valkey_server
 from tests.delta.reading import query
 from tests.edge.documents import examples_of, rows, section
 from tests.edge.processes import run_claimlib

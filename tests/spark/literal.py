@@ -27,7 +27,7 @@ from claimlib.semantics.model import Consumer, Group, Guards, PendingEntry
 from claimlib.semantics.names import unspell
 from claimlib.store.tables import Pins, Store
 from claimlib.store.writer import completed_rows
-from claimlib.testing.tables import request_table, write_keyspace
+from claimlib.testing.keyspace_rows import request_table, write_keyspace
 from tests.batches import Batch, Case, Names, batch_of, simpler, size
 from tests.shrinking import Difference, assert_same
 

@@ -14,7 +14,7 @@ from claimlib.commands.xclaim import NamedClaim, claim_table
 from claimlib.engine.relation import Relation, Rows
 from claimlib.engine.spark import SparkEngine, frame_of, relation_of
 from claimlib.errors import RequestError
-from claimlib.plans.bulk import ACKS, CLAIMS
+from claimlib.plans.bulk_plan import ACKS, CLAIMS
 from claimlib.plans.keys import GROUP, bigint_sql
 from claimlib.plans.requests import (
     GUARDS,
@@ -34,7 +34,7 @@ from claimlib.semantics.model import (
     IdleRule,
     Profile,
 )
-from claimlib.testing.tables import request_table
+from claimlib.testing.keyspace_rows import request_table
 from tests.bad_inputs import BAD, INPUTS, SEED, TEXT_PIECES, mutant, tally
 from tests.grammars import name_spelled
 from tests.spark.literal import LiteralStore, with_values

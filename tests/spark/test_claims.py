@@ -20,7 +20,7 @@ from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MAX_U64, StreamId
 from claimlib.semantics.model import ClaimRequest, Consumer, Group, PendingEntry
 from claimlib.semantics.words import Stream
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 from tests.claim_batches import (
     BRANCHES,
     NOW_MS,

@@ -26,7 +26,7 @@ from claimlib.semantics.ids import MAX_ID, MAX_U64, MIN_ID, StreamId, from_bigin
 from claimlib.semantics.model import AutoclaimRequest, Group, PendingEntry
 from claimlib.semantics.words import Stream
 from claimlib.store.tables import Pins
-from claimlib.testing.tables import request_table, write_keyspace
+from claimlib.testing.keyspace_rows import request_table, write_keyspace
 from tests.delta.test_keys import COLLIDING
 from tests.limits import set_limits
 from tests.spark.literal import LiteralStore

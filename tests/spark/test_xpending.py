@@ -20,7 +20,7 @@ from claimlib.commands.xpending import (
 from claimlib.engine.relation import Relation
 from claimlib.plans.differences import EVERYTHING
 from claimlib.plans.keys import ID_ORDER, is_group
-from claimlib.report.xpending import report_of_range
+from claimlib.report.xpending_report import report_of_range
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint, parse_range_start

@@ -148,7 +148,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path):
 # six settings be set, and do not persist frames.
 _CLASSIC_ONLY = {"sparkContext", "_jvm", "_jsc", "rdd", "cache", "persist", "checkpoint"}
 _MAY = {
-    ("cli/tasks.py", "sparkContext"): "what a classic session tells of its tasks",
+    ("cli/spark_tasks.py", "sparkContext"): "what a classic session tells of its tasks",
     ("session/__init__.py", "_jvm"): "how our own JVM ends",
     ("session/__init__.py", "sparkContext"): "the Python of local workers, of our own session",
     ("testing/__main__.py", "conf.set"): "the vectors' own session",

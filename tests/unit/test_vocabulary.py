@@ -1,6 +1,7 @@
 """Names say what they hold: words that fit anything are not names of this project."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,12 @@ def names_in(source):
 
 def refused(names):
     return {name for name in names if name.strip("_").lower() in REFUSED}
+
+
+def test_no_two_modules_have_the_same_name():
+    modules = (path.stem for path in FILES if path.is_relative_to(ROOT / "claimlib"))
+    numbers = Counter(name for name in modules if not name.startswith("__"))
+    assert [name for name, number in numbers.items() if number > 1] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

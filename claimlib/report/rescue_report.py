@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable
 
 from claimlib.commands.rescue import RescueReply
-from claimlib.plans.writeback import OUTCOMES
+from claimlib.plans.writeback_plan import OUTCOMES
 from claimlib.report.counts import MEANINGS
 from claimlib.report.headings import headings
-from claimlib.report.model import Report
+from claimlib.report.report_model import Report
 
 COLUMNS = headings("what", "count", "meaning")
 _STALLED = "stalled"

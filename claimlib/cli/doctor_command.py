@@ -24,7 +24,7 @@ import typer
 from claimlib import __version__, process, terminal
 from claimlib.cli.app import command
 from claimlib.cli.common import SparkOptions
-from claimlib.cli.opening import session_of
+from claimlib.cli.opened_store import session_of
 from claimlib.cli.options import DebugOption, ServerOptions, argument
 from claimlib.config.sections import Option
 from claimlib.config.settings import Config

@@ -9,7 +9,7 @@ from typing import Any
 from claimlib.commands.undo import CONSUMERS, CURSORS, ENTRIES, GROUPS, UndoReply
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import FetchedRows, fetch_rows
 from claimlib.report.text import counted, group_row, groups_text, not_shown, repeated, visible
 

@@ -9,7 +9,7 @@ from claimlib.commands.bulk_reply import BulkReply
 from claimlib.engine.relation import Record, Relation
 from claimlib.report.headings import headings
 from claimlib.report.losses import Losses
-from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,

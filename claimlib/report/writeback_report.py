@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from claimlib.commands.writeback import WritebackReply
 from claimlib.plans.keys import GROUP
-from claimlib.plans.writeback import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, OUTCOMES
+from claimlib.plans.writeback_plan import CONSUMERS_KEPT, CONSUMERS_REMOVED, DECIDED, OUTCOMES
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import counted, group_row, groups_text, not_shown, repeated, visible
 

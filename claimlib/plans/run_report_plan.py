@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from claimlib.engine.relation import Relation, union_all
 from claimlib.plans.journal_rows import ADDED, CHANGED, of_kinds
 from claimlib.plans.keys import GROUP, GROUP_SQL, without
-from claimlib.plans.xpending import OFTEN, VERY_OFTEN
+from claimlib.plans.xpending_plan import OFTEN, VERY_OFTEN
 from claimlib.schema import Kind
 
 CHANGES = (*CHANGED, Kind.PENDING_REPLACED, Kind.PENDING_REMOVED)

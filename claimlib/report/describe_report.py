@@ -9,7 +9,7 @@ from claimlib.commands.describe import CONSUMER_COLUMNS, Description
 from claimlib.engine.relation import DESCENDING
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import counted, duration, idle, not_shown, unowned, visible, with_times
 

@@ -8,7 +8,7 @@ from claimlib.commands.advise import COUNTS, Advice, GroupAdvice
 from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
+from claimlib.report.report_model import Cell, Report
 from claimlib.report.run_report import SCHEMA_VERSION, Section, table
 from claimlib.report.text import duration, entries_text, instant, not_shown, visible
 from claimlib.terminal import number_of

@@ -9,7 +9,7 @@ from claimlib.commands.imports import ImportReply
 from claimlib.commands.mirror import CLAIMS_REPLACED, UNEXPLAINED
 from claimlib.commands.snapshot import SnapshotReply
 from claimlib.report.headings import headings
-from claimlib.report.model import Report
+from claimlib.report.report_model import Report
 from claimlib.report.text import repeated
 from claimlib.runs.journal import ServerProof
 from claimlib.terminal import listed, number_of, one_line

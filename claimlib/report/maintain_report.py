@@ -11,7 +11,7 @@ from claimlib.commands.maintain import (
     MaintainReply,
 )
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
+from claimlib.report.report_model import Cell, Report
 from claimlib.report.text import counted, repeated, visible
 from claimlib.runs.maintenance import COMMAND, THROUGH
 from claimlib.schema import Kind

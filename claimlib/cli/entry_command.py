@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import LimitOption, StoreArgument, argument
 from claimlib.config.sections import SPELLED, Option
 from claimlib.errors import RequestError
@@ -15,7 +15,7 @@ from claimlib.semantics.ids import StreamId, parse_id
 from claimlib.semantics.names import unspell_shown
 
 if TYPE_CHECKING:
-    from claimlib.report.model import Report
+    from claimlib.report.report_model import Report
     from claimlib.store.tables import Store
 
 
@@ -45,7 +45,7 @@ def entry(
     UTC. JSON has the request of each run.
     """
     from claimlib.cli.output import show
-    from claimlib.report.entry import CONSUMER_COLUMNS, ENTRY_COLUMNS
+    from claimlib.report.entry_report import CONSUMER_COLUMNS, ENTRY_COLUMNS
 
     names = [None if name is None else unspell_shown(name) for name in (stream, group)]
     wanted = None if id_ is None else parse_id(id_)
@@ -65,7 +65,7 @@ _ReportBuilder = Callable[["Store", int | None], "Report"]
 
 def _entry_report_builder(names: Sequence[bytes | None], wanted: StreamId | None) -> _ReportBuilder:
     from claimlib.commands.entry import entry_history
-    from claimlib.report.entry import report_of_entry
+    from claimlib.report.entry_report import report_of_entry
 
     stream, group = names
     if stream is None or wanted is None:
@@ -77,7 +77,7 @@ def _consumer_report_builder(
     name: str, names: Sequence[bytes | None], id_: str | None
 ) -> _ReportBuilder:
     from claimlib.commands.entry import consumer_history
-    from claimlib.report.entry import report_of_consumer
+    from claimlib.report.entry_report import report_of_consumer
     from claimlib.runs.maintenance import deleted_history
 
     if id_ is not None:

@@ -13,7 +13,7 @@ import typer
 from claimlib import terminal
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.config.sections import Option
 from claimlib.errors import RequestError
 
@@ -45,8 +45,8 @@ def serve(
     """
     import uvicorn
 
-    from claimlib.web.app import HOSTS, app_of
     from claimlib.web.views import ServedStore
+    from claimlib.web.web_app import HOSTS, app_of
 
     settings, token = common.settings(), secrets.token_urlsafe(24)
     with ExitStack() as opened, socket.socket() as listening:

@@ -10,11 +10,11 @@ from typing import Any
 from claimlib.commands.xpending import MatchingEntries
 from claimlib.engine.relation import DESCENDING, Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
-from claimlib.plans.xpending import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
+from claimlib.plans.xpending_plan import CHANGED, OFTEN, OVERVIEW, VERY_OFTEN
 from claimlib.report.headings import headings
-from claimlib.report.model import MOST_ROWS, Cell, Report
+from claimlib.report.report_model import MOST_ROWS, Cell, Report
 from claimlib.report.rows import FetchedRows, Record, fetch_rows
-from claimlib.report.sweep import MAXIMA
+from claimlib.report.sweep_report import MAXIMA
 from claimlib.report.text import (
     counted,
     duration,

@@ -12,7 +12,7 @@ from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, ID_ORDER
 from claimlib.report.counts import MEANINGS
 from claimlib.report.headings import headings
-from claimlib.report.model import Cell, Report
+from claimlib.report.report_model import Cell, Report
 from claimlib.report.rows import Record, fetch_rows
 from claimlib.report.text import (
     duration,

@@ -21,7 +21,7 @@ from claimlib.semantics.model import Consumer, Group, PendingEntry
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import Keyspace, Stream
 from claimlib.store.tables import Pins, Store
-from claimlib.testing.tables import write_keyspace
+from claimlib.testing.keyspace_rows import write_keyspace
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -40,7 +40,7 @@ from claimlib.plans.survey import (
     refusal,
     refusal_of_named_entries,
 )
-from claimlib.plans.sweep import with_presence
+from claimlib.plans.sweep_plan import with_presence
 from claimlib.schema import Kind
 from claimlib.semantics.model import MAX_I64, IdleRule, Outcome, Profile
 

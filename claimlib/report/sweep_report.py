@@ -16,7 +16,7 @@ from claimlib.plans.keys import GROUP
 from claimlib.plans.requests import GUARDS
 from claimlib.report.headings import headings
 from claimlib.report.losses import Losses
-from claimlib.report.model import DEFAULT_LIMIT, Cell, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import (
     counted,

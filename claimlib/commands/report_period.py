@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from claimlib.commands.preconditions import check_ms
 from claimlib.commands.series import series_of
 from claimlib.engine.relation import DESCENDING, Record, Relation
-from claimlib.plans import period_report as plan
+from claimlib.plans import period_report_plan as plan
 from claimlib.plans import snapshots
 from claimlib.plans.journal_rows import applied, of_kinds
 from claimlib.plans.keys import GROUP
@@ -32,11 +32,11 @@ class PeriodReport:
         totals: the number of `runs`, and the sums of their counts: claimed, deleted, acked, lost,
             refused, and `claimed_again` (see `runs`).
         runs: one row per run, the newest first: run_seq, key, ended_ms, the counts, and `pending`
-            and `claimed_again`: see `plans.period_report.by_run`.
+            and `claimed_again`: see `plans.period_report_plan.by_run`.
         worse_groups: one row per group, the largest increase first: see
-            `plans.period_report.worse_groups`.
+            `plans.period_report_plan.worse_groups`.
         losing_consumers: one row per consumer, the most runs first: see
-            `plans.period_report.losing_consumers`.
+            `plans.period_report_plan.losing_consumers`.
         acknowledged: one row per group whose snapshots show that entries were acknowledged in the
             period, the longest median time first: see `plans.snapshots.acknowledged`.
         not_shown: the number of further `runs`, `worse_groups`, `losing_consumers` and groups of

@@ -9,7 +9,7 @@ from claimlib.commands.entry import EntryHistory
 from claimlib.engine.relation import Relation
 from claimlib.plans.keys import GROUP, ID_ORDER, id_text_sql
 from claimlib.report.headings import headings
-from claimlib.report.model import DEFAULT_LIMIT, DEFAULT_PAYLOAD_BYTES, Cell, Report
+from claimlib.report.report_model import DEFAULT_LIMIT, DEFAULT_PAYLOAD_BYTES, Cell, Report
 from claimlib.report.rows import fetch_rows
 from claimlib.report.text import instant, not_shown, plain_row, visible
 from claimlib.runs.maintenance import DeletedHistory, first_complete_run

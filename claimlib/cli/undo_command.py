@@ -7,7 +7,7 @@ from typing import Annotated
 
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import check_local_store, opened_store
+from claimlib.cli.opened_store import check_local_store, opened_store
 from claimlib.cli.options import DryRunOption, LimitOption, RunIdOption, StoreArgument, argument
 from claimlib.config.sections import LockSection
 
@@ -38,7 +38,7 @@ def undo(
     from claimlib.cli.output import show
     from claimlib.commands.undo import find_undoable
     from claimlib.commands.undo import undo as run_undo
-    from claimlib.report.undo import COLUMNS, report_of_undo
+    from claimlib.report.undo_report import COLUMNS, report_of_undo
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)

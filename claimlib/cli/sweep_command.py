@@ -12,7 +12,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import (
     DryRunOption,
     LimitOption,
@@ -24,8 +24,8 @@ from claimlib.cli.options import (
     WritebackOptions,
     argument,
 )
-from claimlib.cli.report import report_file, write_report
-from claimlib.cli.writeback import check_target, write_back
+from claimlib.cli.report_command import report_file, write_report
+from claimlib.cli.writeback_command import check_target, write_back
 from claimlib.config.sections import LockSection, Option, OptionGroup, XautoclaimSection
 from claimlib.config.settings import requests_of
 from claimlib.errors import RequestError
@@ -112,14 +112,14 @@ def xautoclaim(
     from claimlib.commands.sweep_request import chosen_groups
     from claimlib.commands.xautoclaim import EXPLAINED_COLUMNS
     from claimlib.commands.xautoclaim import xautoclaim as run_xautoclaim
-    from claimlib.report.runs import entry_columns, report_of_dry_run
-    from claimlib.report.sweep import (
+    from claimlib.report.runs_report import entry_columns, report_of_dry_run
+    from claimlib.report.sweep_report import (
         COLUMNS,
         POLICY_COLUMNS,
         refusals,
         report_of_reply,
     )
-    from claimlib.report.writeback import with_writeback
+    from claimlib.report.writeback_report import with_writeback
 
     view = common.view()
     rows = view.rows(limit)
@@ -185,7 +185,7 @@ def _explain(
     """Print the request that each group gets."""
     from claimlib.cli.output import show
     from claimlib.commands.xautoclaim import explain
-    from claimlib.report.sweep import report_of_policy
+    from claimlib.report.sweep_report import report_of_policy
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         if look is not None:  # `opened_store` may not have called it
@@ -214,7 +214,7 @@ def _page_writer(
             " run, claimlib report STORE RUN --html writes one",
             option="html",
         )
-    from claimlib.commands.run_report import dry_run_report
+    from claimlib.commands.report_run import dry_run_report
     from claimlib.report.report_file import write_file
     from claimlib.report.run_report_html import as_html
 

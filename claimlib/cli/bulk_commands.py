@@ -10,7 +10,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import Look, opened_store
+from claimlib.cli.opened_store import Look, opened_store
 from claimlib.cli.options import (
     ClaimOptions,
     DryRunOption,
@@ -27,7 +27,7 @@ from claimlib.cli.options import (
     WritebackOptions,
     argument,
 )
-from claimlib.cli.writeback import check_target, write_back
+from claimlib.cli.writeback_command import check_target, write_back
 from claimlib.config.sections import (
     GLOB,
     SPELLED,
@@ -37,7 +37,7 @@ from claimlib.config.sections import (
     XautoclaimSection,
     options_of,
 )
-from claimlib.report.model import Report
+from claimlib.report.report_model import Report
 from claimlib.semantics.names import unspell_shown
 from claimlib.times import parse_duration_ms, parse_instant_ms
 
@@ -93,7 +93,7 @@ def xclaim(
     )
     from claimlib.commands.xclaim import claim_table
     from claimlib.commands.xclaim import xclaim as run_xclaim
-    from claimlib.plans.bulk import CLAIMS
+    from claimlib.plans.bulk_plan import CLAIMS
 
     view = _view(common)
     rows = view.rows(limit)
@@ -161,7 +161,7 @@ def xack(
     )
     from claimlib.commands.xack import ack_table
     from claimlib.commands.xack import xack as run_xack
-    from claimlib.plans.bulk import ACKS
+    from claimlib.plans.bulk_plan import ACKS
 
     view = _view(common)
     rows = view.rows(limit)
@@ -291,7 +291,7 @@ def _parsed_instant(now: str | None) -> int | None:
 
 
 def _view(common: Common) -> View:
-    from claimlib.report.bulk import COLUMNS, NAMES
+    from claimlib.report.bulk_report import COLUMNS, NAMES
 
     return common.view(COLUMNS, NAMES)
 
@@ -305,8 +305,8 @@ def _report(
 ) -> tuple[Report, list[str]]:
     """Return the report of a reply, and the refused requests."""
     from claimlib.commands.server_view import only_in_store
-    from claimlib.report.bulk import refused_requests, report_of_bulk
-    from claimlib.report.writeback import with_writeback
+    from claimlib.report.bulk_report import refused_requests, report_of_bulk
+    from claimlib.report.writeback_report import with_writeback
 
     not_on_server = None
     if (last := written or reply).run_seq is not None:

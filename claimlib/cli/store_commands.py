@@ -15,7 +15,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import (
+from claimlib.cli.opened_store import (
     check_local_store,
     check_new_store,
     definitions_of,
@@ -168,7 +168,7 @@ def snapshot(
     from claimlib.commands.first_look import look_before_run
     from claimlib.commands.snapshot import snapshot as run_snapshot
     from claimlib.commands.sources import refuse_other_server
-    from claimlib.report.mirror import COLUMNS, report_of_snapshot
+    from claimlib.report.mirror_report import COLUMNS, report_of_snapshot
     from claimlib.runs.journal import ServerIdentity
 
     view = common.view(COLUMNS)
@@ -267,7 +267,7 @@ def import_(
     from claimlib.commands.imports import ImportRequest, import_tables
     from claimlib.commands.sources import refuse_import
     from claimlib.config.import_map import load_import_map
-    from claimlib.report.mirror import COLUMNS, report_of_import
+    from claimlib.report.mirror_report import COLUMNS, report_of_import
 
     view = common.view(COLUMNS)
     settings = common.settings(mirror=limits, lock=lock)

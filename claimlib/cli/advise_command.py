@@ -6,7 +6,7 @@ from typing import Annotated
 
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import Output, ScopeOptions, StoreArgument
 from claimlib.config.sections import Option
 from claimlib.times import parse_duration_ms
@@ -65,7 +65,7 @@ def advise(
         DEFAULT_MIN_IDLES_MS,
     )
     from claimlib.commands.advise import advise as run_advise
-    from claimlib.report.advise import COLUMNS, NAMES, report_of_advice, sections
+    from claimlib.report.advise_report import COLUMNS, NAMES, report_of_advice, sections
     from claimlib.runs.rollforward import wall_ms
 
     view = common.view()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from claimlib import terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import check_local_store, opened_store
+from claimlib.cli.opened_store import check_local_store, opened_store
 from claimlib.cli.options import (
     DryRunOption,
     LimitOption,
@@ -73,7 +73,7 @@ def writeback(
     from claimlib.cli.output import show
     from claimlib.commands.writeback import find_written
     from claimlib.commands.writeback import writeback as run_writeback
-    from claimlib.report.writeback import COLUMNS, report_of_writeback
+    from claimlib.report.writeback_report import COLUMNS, report_of_writeback
 
     view = common.view(COLUMNS)
     rows = view.rows(limit)

@@ -10,7 +10,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import check_local_store, definitions_of, locked, opened_store
+from claimlib.cli.opened_store import check_local_store, definitions_of, locked, opened_store
 from claimlib.cli.options import RunIdOption, ServerOptions, StoreArgument, argument
 from claimlib.config.sections import (
     LockSection,
@@ -63,8 +63,8 @@ def rescue(
     """
     from claimlib.cli.output import show
     from claimlib.commands.rescue import rescue as run_rescue
-    from claimlib.report.rescue import COLUMNS, report_of_rescue
-    from claimlib.report.sweep import refusals
+    from claimlib.report.rescue_report import COLUMNS, report_of_rescue
+    from claimlib.report.sweep_report import refusals
 
     view = common.view(COLUMNS)
     if is_server_url(store):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 from claimlib import terminal
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import EndOption, ScopeOptions, StartOption, StoreArgument, argument
 from claimlib.config.sections import LockSection, Option, option_of
 from claimlib.errors import RequestError
-from claimlib.report.model import DEFAULT_LIMIT
+from claimlib.report.report_model import DEFAULT_LIMIT
 from claimlib.report.text import not_shown
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 
 if TYPE_CHECKING:
     from claimlib.commands.runs import EntryFilter
-    from claimlib.report.model import Report
+    from claimlib.report.report_model import Report
     from claimlib.runs import FinishedRun
     from claimlib.store.tables import Store
 
@@ -97,7 +97,7 @@ def runs(
     """
     from claimlib.cli.output import show
     from claimlib.commands import runs as history
-    from claimlib.report.runs import report_of_runs
+    from claimlib.report.runs_report import report_of_runs
     from claimlib.runs.maintenance import check_not_deleted
 
     view = common.view()
@@ -134,8 +134,8 @@ def runs(
 
 def _columns_of(run: str | None, kinds: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the headings of the report by column, and the names of the values in its records."""
-    from claimlib.report import bulk
-    from claimlib.report import runs as report
+    from claimlib.report import bulk_report as bulk
+    from claimlib.report import runs_report as report
 
     match list(kinds):
         case []:
@@ -189,15 +189,15 @@ def _report_of(
 
     The modules of these reports are imported here, because the import is slow.
     """
-    from claimlib.report.runs import report_of_run
+    from claimlib.report.runs_report import report_of_run
 
     if not kinds:
         return report_of_run(finished)
     (kind,) = kinds
     from claimlib.commands.bulk_reply import BulkReply
     from claimlib.commands.reply import Reply
-    from claimlib.report.bulk import report_of_bulk
-    from claimlib.report.runs import report_of_entries, report_of_refused
+    from claimlib.report.bulk_report import report_of_bulk
+    from claimlib.report.runs_report import report_of_entries, report_of_refused
     from claimlib.runs.journal import rows_of
     from claimlib.schema import Kind
 
@@ -258,7 +258,7 @@ def abandon(
     from claimlib.cli.output import show
     from claimlib.commands.runs import abandon as run_abandon
     from claimlib.commands.runs import find_unfinished
-    from claimlib.report.runs import COLUMNS, report_of_run
+    from claimlib.report.runs_report import COLUMNS, report_of_run
 
     view = common.view(COLUMNS)
     settings = common.settings(lock=lock)

@@ -11,7 +11,7 @@ import typer
 from claimlib import process, terminal
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import (
     ALL_ROWS,
     EndOption,
@@ -28,7 +28,7 @@ from claimlib.cli.options import (
 )
 from claimlib.config.sections import GLOB, SPELLED, Option
 from claimlib.errors import RequestError
-from claimlib.report.model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
+from claimlib.report.report_model import DEFAULT_PAYLOAD_BYTES, MOST_ROWS, Report
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 from claimlib.semantics.model import PendingRange
 from claimlib.semantics.names import unspell_shown
@@ -175,8 +175,8 @@ def xpending(
     from claimlib.cli.output import show
     from claimlib.commands import server_view
     from claimlib.commands.xpending import TABLES, TABLES_OF_PAYLOADS, read_store, refuse_unknown
-    from claimlib.report.runs import with_unfinished_note
-    from claimlib.report.xpending import report_of_overview
+    from claimlib.report.runs_report import with_unfinished_note
+    from claimlib.report.xpending_report import report_of_overview
 
     view = common.view()
     rows = view.rows(limit)
@@ -250,8 +250,8 @@ def describe(
     from claimlib.commands.describe import describe as run_describe
     from claimlib.commands.xpending import read_store, refuse_unknown
     from claimlib.plans.differences import Scope
-    from claimlib.report.describe import COLUMNS, NAMES, report_of_description
-    from claimlib.report.runs import with_unfinished_note
+    from claimlib.report.describe_report import COLUMNS, NAMES, report_of_description
+    from claimlib.report.runs_report import with_unfinished_note
 
     view = common.view(COLUMNS, NAMES)
     rows = view.rows(limit)
@@ -274,7 +274,7 @@ def _columns_of(
 ) -> tuple[Mapping[str, str], Sequence[str]]:
     """Return the headings of the report by column, and the names of the values in its records."""
     from claimlib.plans.keys import GROUP
-    from claimlib.report import xpending as report
+    from claimlib.report import xpending_report as report
 
     if listing is not None:
         keys = GROUP if key is None else ()
@@ -337,7 +337,7 @@ def _overview(
 ) -> Relation:
     """Return the overview of the groups of a scope."""
     from claimlib.commands.xpending import pending_overview
-    from claimlib.plans.server_view import number_by_group
+    from claimlib.plans.server_view_plan import number_by_group
 
     return pending_overview(
         at,
@@ -359,7 +359,7 @@ def _report_of_group(
 ) -> Report:
     """Return the report of one group: the summary, or the entries of a range."""
     from claimlib.commands.xpending import matching_entries, pending_summary
-    from claimlib.report.xpending import report_of_range, report_of_summary
+    from claimlib.report.xpending_report import report_of_range, report_of_summary
 
     if listing is None:
         return report_of_summary(*key, pending_summary(at, *key), shows_server=shows_server)
@@ -374,7 +374,7 @@ def _report_of_entries(
 ) -> Report:
     """Return the report of entries of all groups of a scope."""
     from claimlib.commands.xpending import pending_entries
-    from claimlib.report.xpending import report_of_entries
+    from claimlib.report.xpending_report import report_of_entries
 
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = pending_entries(at, scope, query, now_ms=now_ms, min_deliveries=min_deliveries)

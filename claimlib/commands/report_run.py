@@ -16,14 +16,14 @@ from claimlib.commands.runs import find_run, list_runs, undos_of
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
-from claimlib.plans import run_report as plan
+from claimlib.plans import run_report_plan as plan
 from claimlib.plans.journal_rows import ADDED, REMOVED, applied
 from claimlib.plans.keys import GROUP
-from claimlib.plans.xpending import idle_entries
+from claimlib.plans.xpending_plan import idle_entries
 from claimlib.runs import FinishedRun, pinned
 from claimlib.runs.journal import rows_of
 from claimlib.runs.maintenance import deleted_part_with_run
-from claimlib.runs.mirror import NEW
+from claimlib.runs.mirror_rows import NEW
 from claimlib.schema import Kind
 from claimlib.store.guards import accepted_now
 from claimlib.store.lookups import readable_at
@@ -49,17 +49,17 @@ class RunReport:
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
         stalled_after_ms: the idle time from which an entry counts as stalled.
-        totals: by name, the sums and maxima of all groups (see `plans.run_report.totals`).  The
-            numbers of a time (`before`, `after`) are None if the tables of that time can no longer
-            be read.
+        totals: by name, the sums and maxima of all groups (see `plans.run_report_plan.totals`).
+            The numbers of a time (`before`, `after`) are None if the tables of that time can no
+            longer be read.
         balance: the numbers in `before` + `added` - `removed` + `by_others` = `after`, which count
             pending entries.  The run made the changes `added` and `removed`.  Other writers made
             the change `by_others` during the run.  None if `before` or `after` is unknown, or the
             run's journal rows were deleted.
         groups: one row per group, refused groups first, then by stalled entries and by changes.  It
-            has at most `MOST_GROUPS` rows.  See `plans.run_report.by_group`.
+            has at most `MOST_GROUPS` rows.  See `plans.run_report_plan.by_group`.
         transfers: one row per group, earlier and new owner, the most entries first.  It has at most
-            `MOST_TRANSFERS` rows.  See `plans.run_report.transfers`.
+            `MOST_TRANSFERS` rows.  See `plans.run_report_plan.transfers`.
         transfers_total: `pairs`, the number of transfers without this limit, and `entries`, the
             number of their entries.
         idle_ms, delivery_counts: one row per interval of idle times (ms) and of delivery counts.
@@ -186,7 +186,7 @@ def dry_run_report(
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Hold the rows that a report counts: the arguments of `plans.run_report.facts`.
+    """Hold the rows that a report counts: the arguments of `plans.run_report_plan.facts`.
 
     Attributes:
         pending_by_time: the pending entries `before` and `after` the run, if they are known.
@@ -332,7 +332,7 @@ def _histogram(
     The first row is for entries that are in no interval.  Each further row begins at a lower bound.
 
     Args:
-        counts: `plans.run_report.intervals`.
+        counts: `plans.run_report_plan.intervals`.
         column: the column of `counts` with the number of the interval.
     """
 

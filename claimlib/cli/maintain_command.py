@@ -6,7 +6,7 @@ from typing import Annotated
 
 from claimlib.cli.app import SectionOptions, command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import DryRunOption, RunIdOption, StoreArgument
 from claimlib.config.sections import LockSection, Option
 from claimlib.times import parse_duration_ms
@@ -46,7 +46,7 @@ def maintain(
     """
     from claimlib.cli.output import show
     from claimlib.commands.maintain import maintain as run_maintain
-    from claimlib.report.maintain import COLUMNS, report_of_maintain
+    from claimlib.report.maintain_report import COLUMNS, report_of_maintain
 
     view = common.view(COLUMNS)
     keep_ms = None if keep_history is None else parse_duration_ms(keep_history)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from claimlib.cli.app import command
 from claimlib.cli.common import Common
-from claimlib.cli.opening import opened_store
+from claimlib.cli.opened_store import opened_store
 from claimlib.cli.options import StoreArgument, View, argument
 from claimlib.config.sections import Option, OptionGroup
 from claimlib.errors import RequestError
@@ -19,7 +19,7 @@ from claimlib.report.report_file import write_file
 from claimlib.times import parse_duration_ms
 
 if TYPE_CHECKING:
-    from claimlib.commands.run_report import RunReport
+    from claimlib.commands.report_run import RunReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _report_run(
     view: View,
 ) -> None:
     from claimlib.cli.output import show_sections
-    from claimlib.commands.run_report import find_reported, run_report
+    from claimlib.commands.report_run import find_reported, run_report
     from claimlib.report.run_report import full_report_of_run, sections
 
     look = partial(find_reported, run=run)
@@ -145,7 +145,7 @@ def _report_period(
     store: str, since_ms: int, html: Path | None, common: Common, view: View
 ) -> None:
     from claimlib.cli.output import show_sections
-    from claimlib.commands.period_report import period_report
+    from claimlib.commands.report_period import period_report
     from claimlib.report.period_report import report_of_period, sections
     from claimlib.runs.rollforward import wall_ms
 
