@@ -65,9 +65,13 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     All batches are combined into one, because `createDataFrame` omits the rows after an empty
     batch.  A filter leaves empty batches.  delta-rs leaves them if a deletion vector hides
     thousands of consecutive rows.  A table without rows gets a batch, because `createDataFrame`
-    does not accept a column of maps or lists that has no batch.
+    does not accept a column of maps or lists that has no batch.  It also gets its types, because
+    Spark Connect does not accept a table without rows otherwise.
     """
-    rows = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
+    if not rows.num_rows:
+        types = struct or from_arrow_schema(rows.schema)
+        return spark.createDataFrame(rows.schema.empty_table(), types)
+    rows = rows.combine_chunks()
     if rows.num_rows < _MANY_ROWS or rows.nbytes > LISTS_BYTES:
         return spark.createDataFrame(rows, struct)
     row_type = struct or from_arrow_schema(rows.schema)

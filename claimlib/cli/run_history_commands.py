@@ -15,7 +15,6 @@ from claimlib.cli.options import EndOption, ScopeOptions, StartOption, StoreArgu
 from claimlib.config.sections import LockSection, Option, option_of
 from claimlib.errors import RequestError
 from claimlib.report.report_model import DEFAULT_LIMIT
-from claimlib.report.text import not_shown
 from claimlib.semantics.ids import parse_range_end, parse_range_start
 
 if TYPE_CHECKING:
@@ -222,6 +221,7 @@ def _print_commands(
     If --limit leaves commands out, stderr shows their number.
     """
     from claimlib.commands.server_commands import server_commands
+    from claimlib.report.text import not_shown
 
     commands = server_commands(opened, finished, limit, chosen)
     has_lines = False

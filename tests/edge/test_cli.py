@@ -247,6 +247,17 @@ def test_without_an_extra_the_error_names_it(code, extra):
     assert f"pip install 'PATH[{extra}]'" in said.stderr.splitlines()[-1]
 
 
+def test_the_extra_cli_alone_is_enough_for_help():
+    """Only `make test-environments` installs it so, therefore the other packages are hidden."""
+    others = ("deltalake", "duckdb", "jinja2", "numpy", "pandas", "pyarrow", "pyspark", "redis")
+    hide = f"import sys; sys.modules.update(dict.fromkeys({others}))"
+    said = run_python(
+        "-c", f"{hide}; from claimlib.cli import main; sys.argv[1:] = ['--help']; main()"
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "Commands:" in said.stdout
+
+
 def test_without_what_spark_connect_needs_the_error_names_its_extra(tmp_path):
     start = tmp_path / "claimlib.py"  # a file: pyspark takes a `python -c` for its own doctests
     start.write_text(
