@@ -43,7 +43,7 @@ class SparkWriter:
         self, table: str, rows: Relation, *, token: Token | None = None, note: str | None = None
     ) -> None:
         """See `Writer`."""
-        self._write("append", table, _frame(rows), {}, token, note)
+        self._write("append", table, _frame(table, rows), {}, token, note)
 
     def delete(self, table: str, *conditions: Condition, note: str | None = None) -> None:
         """See `Writer`.  Spark SQL cannot set the user metadata of one statement."""
@@ -284,12 +284,16 @@ class SparkWriter:
                 writer.save(f"{location.where}/{table}")
 
 
-def _frame(rows: Relation) -> DataFrame:
+def _frame(table: str, rows: Relation) -> DataFrame:
     """Return rows as a frame.
 
     If there are few rows, they are computed first, so that Spark only has to write them.
+
+    Raises:
+        DuplicateRowsError: see `errors_mapped`.
     """
-    return frame_of(rows.fetched_few(limits.LIMITS.session_rows) or rows)
+    with errors_mapped(table):
+        return frame_of(rows.fetched_few(limits.LIMITS.session_rows) or rows)
 
 
 def is_arranged(table: Table) -> bool:

@@ -181,3 +181,16 @@ def test_an_import_over_repeated_rows_comes_to_its_end(each_store: Store, tmp_pa
         assert [tuple(row.values()) for row in rows] == [("s", table != "entries")], table
     ids = query(each_store.where, "entries", "SELECT DISTINCT id_ms FROM t")
     assert ids == [{"id_ms": 1}]
+
+
+def test_a_group_with_two_rows_of_an_entry_is_refused_alone_in_spark_too(
+    spark_store: Store,
+) -> None:
+    write_keyspace(spark_store, keyspace(b"s", b"t"), NOW_MS)
+    twice = spark_store.relation("pending").where("stream = 's' AND id_ms = 3")
+    append_rows(spark_store, "pending", twice)
+    reply = xautoclaim(spark_store, SweepRequest(AutoclaimRequest(b"alice", 0)))
+    reasons = {row["stream"]: row["reason"] for row in reply.groups.collect()}
+    assert "more than once in pending: 1, the first is 3-0" in reasons["s"]
+    assert reasons["t"] is None
+    assert reply.counts["claimed"] > 0
