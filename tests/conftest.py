@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,21 +161,36 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def open_store(request: pytest.FixtureRequest) -> Opener:
+def spark_if_needed(request: pytest.FixtureRequest) -> Callable[[], SparkSession]:
+    """Start Spark when the function is called."""
+    return partial(request.getfixturevalue, "spark")
+
+
+@pytest.fixture(scope="session")
+def open_store(
+    request: pytest.FixtureRequest, spark_if_needed: Callable[[], SparkSession]
+) -> Opener:
     """Open a store in a folder with the engine of `--engine`."""
     from claimlib.store.opening import open_folder
     from claimlib.store.tables import Store
 
-    start = partial(request.getfixturevalue, "spark")
     if request.config.getoption("--engine") == "spark":
-        return lambda where: Store.open(start(), str(where))
-    return lambda where: open_folder(start, str(where))
+        return lambda where: Store.open(spark_if_needed(), str(where))
+    return lambda where: open_folder(spark_if_needed, str(where))
 
 
 @pytest.fixture
 def store(open_store: Opener, store_path: Path) -> Store:
     """A new store, of the engine of `--engine`."""
     return open_store(store_path)
+
+
+@pytest.fixture
+def folder_store(spark_if_needed: Callable[[], SparkSession], store_path: Path) -> Store:
+    """A new store of the embedded engine, whatever `--engine` says."""
+    from claimlib.store.opening import open_folder
+
+    return open_folder(spark_if_needed, str(store_path))
 
 
 @pytest.fixture(params=["few rows", pytest.param("many rows", marks=pytest.mark.long)])

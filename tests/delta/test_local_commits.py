@@ -37,6 +37,12 @@ pytestmark = pytest.mark.classic
 TOKEN = Token("test", 7)
 
 
+@pytest.fixture
+def store(folder_store: Store) -> Store:
+    """These tests are about the engine within this process alone."""
+    return folder_store
+
+
 def rows(store: Store, *ids: int, stream: str = "s") -> Relation:
     values = [pending_row(stream, id_ms) for id_ms in ids]
     columns = list(values[0])

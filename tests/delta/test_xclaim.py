@@ -480,7 +480,10 @@ def test_a_driver_that_is_late_brings_back_nothing_that_was_acknowledged_since(r
         ]
 
 
-def test_forced_rows_and_claims_come_by_one_commit_of_the_embedded_engine(store):
+def test_forced_rows_and_claims_come_by_one_commit_of_the_embedded_engine(
+    folder_store,
+):
+    store = folder_store
     write_keyspace(store, {b"s": SOUND}, NOW_MS)
     before = store.version("pending")
     reply = xclaim(store, [NamedClaim(b"s", b"g", claim(ID_1, GONE, ID_7, ID_8, force=True))])
