@@ -285,7 +285,7 @@ def _claims(story, run):
     return [tuple(row.values()) for row in rows]
 
 
-# The alert checks the server, which has all of dead's entries until somebody writes the claims back.
+# The alert checks the server: it has all of dead's entries until somebody writes the claims back.
 NOT_WRITTEN_BACK = {**DONE_AT_ONCE, "xpending": ("failed", 1)}
 STALLED = "stalled on the server: 6 entries in 2 groups have been idle for 1h or longer"
 ALL_CLAIMS = [(group, ms, "dead", 1) for group in ("g", "h") for ms in (1, 3)]
@@ -336,7 +336,7 @@ def test_once_they_are_written_back_the_next_run_claims_nothing(story):
 def test_the_alert_fails_for_good_and_says_what_is_stalled(story):
     assert "stalled entries or outdated snapshots (exit code 3): claimlib: " in story.written.log
     assert re.search(
-        r"claimlib: stalled on the server: [0-9,]+ entr\w+ in [0-9,]+ groups? ha\w+ been idle for 1ms"
-        r" or longer",
+        r"claimlib: stalled on the server: [0-9,]+ entr\w+ in [0-9,]+ groups? ha\w+ been idle for"
+        r" 1ms or longer",
         story.written.log,
     )
