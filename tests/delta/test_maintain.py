@@ -127,9 +127,9 @@ def test_rows_are_equal_and_files_are_fewer(lived: Store) -> None:
 
 def test_a_second_maintenance_finds_nothing_but_its_own_files(lived: Store) -> None:
     maintain(lived)
-    versions = lived.pin().versions
+    files = {name: lived.writer.files(name) for name in TABLES}
     reply = maintain(lived)
-    changed = {name for name, of in lived.pin().versions.items() if of != versions[name]}
+    changed = {name for name in TABLES if lived.writer.files(name) != files[name]}
     assert changed == {"journal", "runs"}
     assert of_table(reply, "pending")["files_compacted"] == 0
 
@@ -208,10 +208,11 @@ def test_only_files_beyond_the_retention_are_removed(lived: Store) -> None:
     assert before <= files_on_disk(lived) | before
     maintain(lived, vacuum=False)
     assert files_on_disk(lived, "pending") >= {path for path in before if "pending" in path.parts}
+    earlier = files_on_disk(lived, "pending")
     reply = maintain(lived)
     assert len(files_on_disk(lived, "pending")) == len(lived.writer.files("pending"))
     numbers = of_table(reply, "pending")
-    assert numbers["files_removed"] == len(before & gone(before))
+    assert numbers["files_removed"] == len(gone(earlier)) > 0
     assert numbers["bytes_removed"] > 0
     assert of_table(reply, "consumers")["files_removed"] == 0
     assert state(lived) == rows
