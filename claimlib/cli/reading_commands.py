@@ -200,13 +200,12 @@ def xpending(
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         at = read_store(opened, as_of, tables)
-        is_overview = key is None and listing is None
-        changes, shows_server = _changes(at, pending_view, stalled, is_overview=is_overview)
+        changes, shows_server = _changes(at, pending_view, stalled, counts=listing is None)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         refuse_unknown(at, scope, key, consumer)
         if key is not None:
-            result = _report_of_group(at, key, listing, now_ms, shows_server=shows_server)
+            result = _report_of_group(at, key, listing, now_ms, changes, shows_server=shows_server)
         elif listing is not None:
             result = _report_of_entries(at, scope, listing, now_ms, shows_server=shows_server)
         else:
@@ -285,7 +284,7 @@ def _columns_of(
 
 
 def _changes(
-    at: Reading, chosen: PendingView | None, fail_on_stalled: str | None, *, is_overview: bool
+    at: Reading, chosen: PendingView | None, fail_on_stalled: str | None, *, counts: bool
 ) -> tuple[Relation | None, bool]:
     """Return the changes of runs, and True if entries are shown and checked as on the server.
 
@@ -293,7 +292,10 @@ def _changes(
 
     - The command does not need them.
     - The store mirrors no server.
-    - They are unknown, and only the overview needs them.  Then it is shown without them.
+    - They are unknown, and would only be counted.  Then the report is shown without their number.
+
+    Args:
+        counts: True if the report has the number of changes.
 
     Raises:
         RequestError: the server's view is needed, but the journal rows for it were deleted.  Or
@@ -302,7 +304,7 @@ def _changes(
     from claimlib.commands import server_view
 
     needs_server = chosen == "server" or (chosen is None and fail_on_stalled is not None)
-    if not needs_server and not is_overview:
+    if not needs_server and not counts:
         return None, False
     try:
         changes = server_view.changes_since_snapshot(at)
@@ -354,15 +356,19 @@ def _report_of_group(
     key: tuple[bytes, bytes],
     listing: _Listing | None,
     now_ms: int | None,
+    changes: Relation | None,
     *,
     shows_server: bool,
 ) -> Report:
     """Return the report of one group: the summary, or the entries of a range."""
+    from claimlib.commands.server_view import number_in_group
     from claimlib.commands.xpending import matching_entries, pending_summary
     from claimlib.report.xpending_report import report_of_range, report_of_summary
 
     if listing is None:
-        return report_of_summary(*key, pending_summary(at, *key), shows_server=shows_server)
+        changed = None if changes is None else number_in_group(changes, *key)
+        summary = pending_summary(at, *key)
+        return report_of_summary(*key, summary, changed, shows_server=shows_server)
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = matching_entries(at, *key, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)

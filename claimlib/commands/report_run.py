@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from claimlib.commands.reply import Reply
-from claimlib.commands.run_commands import UNDOABLE
-from claimlib.commands.runs import find_run, list_runs, undos_of
+from claimlib.commands.run_commands import UNDOABLE, WRITTEN_BACK
+from claimlib.commands.runs import find_run, list_runs, undos_of, writeback_of
+from claimlib.commands.server_view import only_in_store
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
@@ -20,7 +21,7 @@ from claimlib.plans import run_report_plan as plan
 from claimlib.plans.journal_rows import ADDED, REMOVED, applied
 from claimlib.plans.keys import GROUP
 from claimlib.plans.xpending_plan import idle_entries
-from claimlib.runs import FinishedRun, pinned
+from claimlib.runs import Begun, FinishedRun, pinned
 from claimlib.runs.journal import rows_of
 from claimlib.runs.maintenance import deleted_part_with_run
 from claimlib.runs.mirror_rows import NEW
@@ -45,6 +46,10 @@ class RunReport:
         where: the location of the store.
         undone_by: the key of the run that has undone it, or None.
         can_be_undone: True if `claimlib undo` accepts the run.
+        written_back_by: the key of the writeback of this run.  None if there is none.
+        can_be_written_back: True if the run has changes that a writeback would send to the server.
+        only_in_store: `claimed` and `deleted`, the numbers of entries that all runs changed since
+            the snapshot in the store, but not on the server.  None if the store mirrors no server.
         unfinished: the keys of the runs that are decided, but not finished.
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
@@ -76,6 +81,9 @@ class RunReport:
     run: FinishedRun
     undone_by: str | None
     can_be_undone: bool
+    written_back_by: str | None
+    can_be_written_back: bool
+    only_in_store: Mapping[str, int] | None
     unfinished: tuple[str, ...]
     has_history: bool
     stalled_after_ms: int
@@ -124,6 +132,9 @@ def run_report(
     has_history = deleted_part_with_run(store, reported.run_seq) is None
     pending_by_time = _pending_by_time(store, reported)
     undos = undos_of(begun, reported.run_seq)
+    is_undone = len(undos) % 2 == 1
+    writeback = writeback_of(begun, reported.run_seq)
+    not_on_server = _only_in_store(begun)
     groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
     return _build_report(
         store,
@@ -135,8 +146,17 @@ def run_report(
             pending_by_time,
         ),
         stalled_ms,
-        undone_by=undos[-1].key if len(undos) % 2 else None,
+        undone_by=undos[-1].key if is_undone else None,
         can_be_undone=has_history and not undos and reported.command in UNDOABLE,
+        written_back_by=None if writeback is None else writeback.key,
+        can_be_written_back=(
+            has_history
+            and not is_undone
+            and writeback is None
+            and reported.command in WRITTEN_BACK
+            and bool(not_on_server and any(not_on_server.values()))
+        ),
+        only_in_store=not_on_server,
         unfinished=tuple(row.key for row in unfinished),
         has_history=has_history,
     )
@@ -178,6 +198,9 @@ def dry_run_report(
         stalled_ms,
         undone_by=None,
         can_be_undone=False,
+        written_back_by=None,
+        can_be_written_back=False,
+        only_in_store=None,
         unfinished=(),
         has_history=True,
         is_dry_run=True,
@@ -278,6 +301,15 @@ def find_reported(store: Store, run: str | None) -> FinishedRun:
             " an import first"
         )
     return newest[0]
+
+
+def _only_in_store(begun: Begun) -> Mapping[str, int] | None:
+    """Return `server_view.only_in_store` after the last finished run."""
+    row = begun.relation("runs").order_by(f"run_seq{DESCENDING}").first()
+    if row is None:
+        return None
+    last = FinishedRun.of(row)
+    return only_in_store(begun.store, last.run_seq, last.counts)
 
 
 def _changes(store: Store, run_seq: int) -> Relation:

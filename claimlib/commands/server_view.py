@@ -11,9 +11,11 @@ from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Relation
 from claimlib.errors import RequestError
 from claimlib.plans import server_view_plan as plan
+from claimlib.plans.keys import is_group
 from claimlib.runs.maintenance import deleted_part_with_run, first_complete_run
 from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
+from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
 
@@ -50,6 +52,11 @@ def changes_since(at: Reading, read: Relation) -> Relation:
     """
     journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}L")
     return plan.changes_since(journal, read, at.last_seq).reused()
+
+
+def number_in_group(changes: Relation, stream: bytes, group: bytes) -> int:
+    """Return the number of rows of `changes_since_snapshot` that one group has."""
+    return changes.where(is_group(spell(stream), spell(group))).count()
 
 
 def only_in_store(

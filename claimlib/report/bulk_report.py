@@ -17,7 +17,7 @@ from claimlib.report.text import (
     instant,
     not_named,
     not_shown,
-    only_in_store,
+    only_in_store_after,
     plain_row,
     repeated,
     visible,
@@ -54,7 +54,7 @@ def report_of_bulk(
 
     Args:
         limit: the number of ids to show at most, or None for all.
-        place, unknown_to_server: see `text.only_in_store`.
+        place, unknown_to_server: see `text.only_in_store_after`.
         chosen: the rows of `reply.ids` from which the rows to show are taken, or None for all.
     """
     names = [name for name in _COUNTS if name not in {"lost", "gone"}]
@@ -82,7 +82,9 @@ def report_of_bulk(
             *_notes(command, reply.counts),
             *losses.notes,
             *(_retirement_notes(reply) if command == "retire" else ()),
-            *only_in_store(unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"),
+            *only_in_store_after(
+                unknown_to_server, reply.counts, place, f"{command}:{reply.run_id}"
+            ),
         ),
         document={
             "command": command,

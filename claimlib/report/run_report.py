@@ -21,6 +21,7 @@ from claimlib.report.text import (
     entries_text,
     group_row,
     groups_text,
+    only_in_store,
     visible,
 )
 from claimlib.runs import Phase
@@ -197,6 +198,9 @@ def _remarks(report: RunReport) -> Iterable[str]:
         )
     if report.undone_by is not None:
         yield f"{visible(report.undone_by)} has undone the run"
+    if report.written_back_by is not None:
+        yield f"{visible(report.written_back_by)} has written the run back to the server"
+    yield from only_in_store(report.only_in_store)
     if report.unfinished:
         yield f"unfinished: {', '.join(map(str, map(visible, report.unfinished)))}"
 
@@ -210,6 +214,7 @@ _STEPS = {
     "as_of": "the store as this run left it (for 7 days)",
     "runs": "the request of this run",
     "undo": "undo this run",
+    "writeback": "make the changes of this run on the server",
 }
 
 
@@ -223,6 +228,8 @@ def _commands(report: RunReport) -> dict[str, str]:
         commands["as_of"] = f"claimlib xpending {where} --as-of {seq}"
     if report.can_be_undone:
         commands["undo"] = f"claimlib undo {where} {seq}"
+    if report.can_be_written_back:
+        commands["writeback"] = f"claimlib writeback {where} {seq} URL"
     return commands
 
 
@@ -375,6 +382,8 @@ def document(report: RunReport) -> dict[str, object]:
         "verdict": verdict(report),
         "run": {name: value for name, value in run.items() if name != "request"},
         "undone_by": report.undone_by,
+        "written_back_by": report.written_back_by,
+        "only_in_store": report.only_in_store,
         "unfinished": list(report.unfinished),
         "has_history": report.has_history,
         "dry_run": report.is_dry_run,

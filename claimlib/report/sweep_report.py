@@ -24,7 +24,7 @@ from claimlib.report.text import (
     idle,
     not_named,
     not_shown,
-    only_in_store,
+    only_in_store_after,
     repeated,
     visible,
 )
@@ -52,7 +52,7 @@ def report_of_reply(
     Args:
         limit: the most groups to show, or None for all.
         place: where the store is.
-        unknown_to_server: see `counts` of `text.only_in_store`.
+        unknown_to_server: see `counts` of `text.only_in_store_after`.
     """
     count = reply.counts.get("swept", 0) + reply.counts.get("refused", 0)
     rows = fetch_rows(reply.groups, _WORST_FIRST, limit, count)
@@ -70,7 +70,9 @@ def report_of_reply(
             *losses.notes,
             *_exceptions(reply.counts),
             *_next_pages(reply),
-            *only_in_store(unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"),
+            *only_in_store_after(
+                unknown_to_server, reply.counts, place, f"{_COMMAND}:{reply.run_id}"
+            ),
         ),
         document={
             "command": _COMMAND,

@@ -117,19 +117,12 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
         yield f"run {run_seq} was already done: nothing was changed"
 
 
-def only_in_store(
-    counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str
-) -> Iterable[str]:
+def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
     """Yield a note if runs have claimed or deleted entries in the store only, not on the server.
 
     Args:
         counts: `commands.server_view.only_in_store`.  None if the store mirrors no server.
-        of_run: the counts of the reported run.
-        place: where the store is.
-        key: the reported run, as command:run_id.
     """
-    from claimlib.plans.server_view_plan import CHANGING
-
     if not counts or not any(counts.values()):
         return
     parts = [
@@ -139,6 +132,25 @@ def only_in_store(
     ]
     is_single = sum(counts.values()) == 1
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
+    yield (
+        f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
+        f" {origin} since the snapshot."
+    )
+
+
+def only_in_store_after(
+    counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str
+) -> Iterable[str]:
+    """Yield the note of `only_in_store` after a run, with the next step.
+
+    Args:
+        counts: see `only_in_store`.
+        of_run: the counts of the run.
+        place: where the store is.
+        key: the run, as command:run_id.
+    """
+    from claimlib.plans.server_view_plan import CHANGING
+
     has_own = any(of_run.get(str(kind)) for kind in CHANGING)
     next_step = (
         f"make those of this run on the server: claimlib writeback {shlex.quote(place)}"
@@ -146,10 +158,8 @@ def only_in_store(
         if has_own
         else f"list the runs: claimlib runs {shlex.quote(place)}"
     )
-    yield (
-        f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
-        f" {origin} since the snapshot. To {next_step}"
-    )
+    for note in only_in_store(counts):
+        yield f"{note} To {next_step}"
 
 
 def plain_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -163,7 +163,8 @@ def _only_in_store(number: int) -> Iterable[str]:
         entries = number_of(number, "entry was", "entries were")
         yield (
             f"{entries} changed by runs since the snapshot, only in this store: --view server shows"
-            " them as the server had them"
+            " them as the server had them, and claimlib writeback makes the changes of a run on the"
+            " server"
         )
 
 
@@ -208,11 +209,18 @@ def _overview_numbers(row: Mapping[str, Any], others: Iterable[str]) -> tuple[Ce
 
 
 def report_of_summary(
-    stream: bytes, group: bytes, summary: PendingSummary, *, shows_server: bool = False
+    stream: bytes,
+    group: bytes,
+    summary: PendingSummary,
+    changed: int | None = None,
+    *,
+    shows_server: bool = False,
 ) -> Report:
     """Report the summary form of XPENDING for one group.
 
     Args:
+        changed: the number of entries that runs changed since the snapshot.  None if it is unknown,
+            or if the store mirrors no server.
         shows_server: True if the entries are those of the server at the snapshots.
     """
     ids = [None if id_ is None else str(id_) for id_ in (summary.smallest, summary.largest)]
@@ -224,13 +232,17 @@ def report_of_summary(
         + (_ON_SERVER if shows_server else ""),
         columns=SUMMARY_COLUMNS,
         rows=tuple((visible(name), number) for name, number in owners),
-        notes=tuple(unowned(without_owner)),
+        notes=(
+            *unowned(without_owner),
+            *(() if shows_server else _only_in_store(changed or 0)),
+        ),
         document={
             "command": "xpending",
             "view": "server" if shows_server else "store",
             "stream": spell(stream),
             "consumer_group": spell(group),
             "pending": summary.number,
+            "changed_by_runs": changed,
             "smallest_id": ids[0],
             "largest_id": ids[1],
             "consumers": dict(owners),

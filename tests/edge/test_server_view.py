@@ -59,6 +59,13 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
         "6 entries were changed by runs since the snapshot" in claimlib("xpending", store.where).out
     )
     group = ("xpending", store.where, "orders:eu", "workers")
+    assert "6 entries were changed by runs since the snapshot" in claimlib(*group).out
+    assert json.loads(claimlib(*group, "--output", "json").out)["changed_by_runs"] == 6
+    of_other = claimlib("xpending", store.where, "orders:us", "workers", "--output", "json").out
+    assert json.loads(of_other)["changed_by_runs"] == 0
+    reported = claimlib("report", store.where).out
+    assert "4 claims and 2 deletions exist only in this store" in reported
+    assert f"on the server: claimlib writeback {store.where} 2 URL" in reported
     for words in ((), ("--count", "9")):
         listed = claimlib(*group, *words, "--view", "server").out.splitlines()
         assert listed[0].endswith(", as the server had it at the snapshots")
@@ -75,6 +82,9 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     # What the report says to type, and the next snapshot.
     command = last.partition("on the server: claimlib ")[2].replace("URL", server.url)
     assert claimlib(*shlex.split(command)).code == 0
+    reported = claimlib("report", store.where, "2", "--output", "json").out
+    assert json.loads(reported)["written_back_by"].startswith("writeback:")
+    assert json.loads(reported)["only_in_store"] == {"claimed": 0, "deleted": 0}
     assert claimlib("snapshot", server.url, store.where).code == 0
     code, _, after = rows(claimlib, store, *alarm)
     assert (code, after["orders:eu"]["changed_by_runs"]) == (0, 0)
