@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 from claimlib.engine import limits
 from claimlib.engine.relation import DESCENDING, Relation
+from claimlib.engine.spark import SparkEngine, frame_of
 from claimlib.errors import VersionExpiredError
 from claimlib.store.delta_errors import says_expired
 from claimlib.store.local import Condition
@@ -80,12 +81,19 @@ def last(store: Store, table: str, column: str, limit: int) -> tuple[list[dict[s
 
 
 def readable_at(store: Store, table: str, version: int | None) -> Relation | None:
-    """Return a table at a version, or None if the version is unknown or expired."""
+    """Return a table at a version, or None if the version is unknown or expired.
+
+    In a Spark session, the embedded engine reads small tables, and it can read versions that Spark
+    refuses because of their age.  Such a version counts as expired, because a statement with
+    larger tables is executed by Spark.
+    """
     if version is None:
         return None
     try:
         rows = store.relation(table, version)
         rows.is_empty()  # reads the version now, so an error is raised here
+        if isinstance(store.engine, SparkEngine):
+            _ = frame_of(rows).schema
     except VersionExpiredError:
         return None
     except PySparkException as error:

@@ -171,6 +171,14 @@ def test_a_state_that_is_not_kept_any_more_is_said_to_be_and_today_s_is_shown(
 
 @AGES
 def test_a_decided_snapshot_comes_to_its_end_however_late(store: Store, days: int) -> None:
+    finish_late(store, days)
+
+
+def test_so_it_does_in_a_session_whose_spark_refuses_the_version(spark_store: Store) -> None:
+    finish_late(spark_store, 8)
+
+
+def finish_late(store: Store, days: int) -> None:
     first = stream(b"s", {1: b"a", 2: b"a", 3: b"a"}, {1, 2, 3}, NOW_MS)
     snapshot(store, ALL, lambda _: source(first))
     second = stream(b"s", {2: b"b", 3: b"a", 4: b"b"}, {2, 3, 4}, NOW_MS + 1)
