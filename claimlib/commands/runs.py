@@ -81,10 +81,10 @@ def _bigints(id_: StreamId) -> list[str]:
     return [bigint_sql(to_bigint(half)) for half in id_]
 
 
-def writeback_of(begun: Begun, run_seq: int) -> FinishedRun | None:
+def writeback_of(at: Begun | Store, run_seq: int) -> FinishedRun | None:
     """Return the finished writeback of a run, or None if it was not written back."""
     seq = "CAST(get_json_object(request, '$.run_seq') AS BIGINT)"
-    done = begun.relation("runs").where(f"command = '{WRITEBACK}' AND {NOT_ABANDONED}")
+    done = at.relation("runs").where(f"command = '{WRITEBACK}' AND {NOT_ABANDONED}")
     row = done.where(f"{seq} = {run_seq:d}").first()
     return None if row is None else FinishedRun.of(row)
 

@@ -50,6 +50,8 @@ class UndoReply:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id did the undo.
         undone: the key of the run that was undone.
+        was_written_back: True if the undone run was written back.  Then the server has its changes
+            until the undo is written back, too.
         counts: numbers of entries and rows.
             restored: entries that got their earlier owner, time and count.
             returned: entries that are pending again.
@@ -67,6 +69,7 @@ class UndoReply:
     dry_run: bool
     is_repeat: bool
     undone: str
+    was_written_back: bool
     counts: Mapping[str, int]
     _journal: Callable[..., Relation] = field(repr=False)
 
@@ -120,7 +123,9 @@ def undo(
     if dry_run:
         begun = begin_dry_run(store, progress)
         rows = decide(begun).rows.kept()
-        return _reply(None, undone, _counts(rows), lambda *kinds: rows.where(of_kinds(*kinds)))
+        return _reply(
+            store, None, undone, _counts(rows), lambda *kinds: rows.where(of_kinds(*kinds))
+        )
     # An undo also removes tombstones.  `run` checks the tables that every run changes.
     check_changeable(store, ("tombstones",))
     done = run(
@@ -131,10 +136,11 @@ def undo(
         run_id=run_id,
         progress=progress,
     )
-    return _reply(done, undone, done.counts, partial(rows_of, store, done.run_seq))
+    return _reply(store, done, undone, done.counts, partial(rows_of, store, done.run_seq))
 
 
 def _reply(
+    store: Store,
     done: FinishedRun | None,
     undone: FinishedRun,
     counts: Mapping[str, int],
@@ -147,6 +153,7 @@ def _reply(
         dry_run=done is None,
         is_repeat=done is not None and done.is_repeat,
         undone=undone.key,
+        was_written_back=writeback_of(store, undone.run_seq) is not None,
         counts={**zeros, **counts},
         _journal=journal,
     )

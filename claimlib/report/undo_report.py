@@ -45,6 +45,7 @@ def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIM
             *_kept(first_kept),
             *_lost(reply.counts),
             *_restored_values(reply.counts),
+            *_on_server(reply, where),
             *_redo(reply, where),
         ),
         document={
@@ -54,6 +55,7 @@ def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIM
             "is_repeat": reply.is_repeat,
             "dry_run": reply.dry_run,
             "run": reply.undone,
+            "was_written_back": reply.was_written_back,
             "counts": dict(reply.counts),
             "groups": rows.records,
             "groups_not_shown": rows.hidden,
@@ -94,6 +96,14 @@ def _restored_values(counts: Mapping[str, int]) -> Iterable[str]:
     names = {CONSUMERS: "consumer", CURSORS: "cursor", GROUPS: "last delivered id"}
     for count, name in names.items():
         yield from counted(counts[count], f"{name} is as before", f"{name}s are as before")
+
+
+def _on_server(reply: UndoReply, where: str) -> Iterable[str]:
+    if reply.was_written_back:
+        words = shlex.join(("claimlib", "writeback", where, str(reply.run_seq)))
+        step = "" if reply.dry_run else f" To undo them there: {words} URL"
+        run = visible(reply.undone)
+        yield f"{run} was written back, so the server still has its changes.{step}"
 
 
 def _redo(reply: UndoReply, where: str) -> Iterable[str]:

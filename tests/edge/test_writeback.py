@@ -257,6 +257,22 @@ def test_a_run_that_was_not_written_back_names_the_command_that_does_it(
     assert "1-0" not in state(client, "orders")
 
 
+def test_an_undo_of_what_was_written_back_says_how_to_undo_it_on_the_server(
+    claimlib, client, server, mirror
+):
+    options, _, after = COMMANDS["xautoclaim"]
+    words = ("xautoclaim", mirror, *options, "--run-id", "r", "--writeback", server.url)
+    assert claimlib(*words).code == 0
+    assert owners(state(client, "orders")) == after
+    planned = claimlib("undo", mirror, "xautoclaim:r", "--dry-run").out
+    assert "xautoclaim:r was written back, so the server still has its changes.\n" in planned
+    said = claimlib("undo", mirror, "xautoclaim:r").out
+    _, _, command = said.partition("server still has its changes. To undo them there: claimlib ")
+    command = command.splitlines()[0].replace("URL", server.url)
+    assert claimlib(*shlex.split(command)).code == 0
+    assert "alice" not in owners(state(client, "orders")).values()
+
+
 @pytest.mark.parametrize("command", ["xautoclaim", "xack"])
 def test_what_cannot_be_written_back_is_refused_before_the_run(claimlib, server, mirror, command):
     words = (command, mirror, *COMMANDS[command][0])
