@@ -200,7 +200,7 @@ def xpending(
 
     with opened_store(store, settings, common, look=look) as (opened, _):
         at = read_store(opened, as_of, tables)
-        changes, shows_server = _changes(at, pending_view, stalled, counts=listing is None)
+        changes, shows_server = _changes(at, key, pending_view, stalled, counts=listing is None)
         if changes is not None and shows_server:
             at = server_view.as_on_server(at, changes)
         refuse_unknown(at, scope, key, consumer)
@@ -284,7 +284,12 @@ def _columns_of(
 
 
 def _changes(
-    at: Reading, chosen: PendingView | None, fail_on_stalled: str | None, *, counts: bool
+    at: Reading,
+    key: tuple[bytes, bytes] | None,
+    chosen: PendingView | None,
+    fail_on_stalled: str | None,
+    *,
+    counts: bool,
 ) -> tuple[Relation | None, bool]:
     """Return the changes of runs, and True if entries are shown and checked as on the server.
 
@@ -295,6 +300,7 @@ def _changes(
     - They are unknown, and would only be counted.  Then the report is shown without their number.
 
     Args:
+        key: the stream and the group whose changes are needed.  None for all groups.
         counts: True if the report has the number of changes.
 
     Raises:
@@ -307,11 +313,13 @@ def _changes(
     if not needs_server and not counts:
         return None, False
     try:
-        changes = server_view.changes_since_snapshot(at)
+        changes = server_view.changes_since_snapshot(at, key)
     except RequestError as error:
         if needs_server:
             raise
-        terminal.say(f"claimlib: changed_by_runs is unknown: {error.message}")
+        terminal.say(
+            f"claimlib: the number of entries that runs changed is unknown: {error.message}"
+        )
         return None, False
     if changes is None and chosen == "server":
         raise RequestError(
@@ -361,12 +369,11 @@ def _report_of_group(
     shows_server: bool,
 ) -> Report:
     """Return the report of one group: the summary, or the entries of a range."""
-    from claimlib.commands.server_view import number_in_group
     from claimlib.commands.xpending import matching_entries, pending_summary
     from claimlib.report.xpending_report import report_of_range, report_of_summary
 
     if listing is None:
-        changed = None if changes is None else number_in_group(changes, *key)
+        changed = None if changes is None else changes.count()
         summary = pending_summary(at, *key)
         return report_of_summary(*key, summary, changed, shows_server=shows_server)
     query, min_deliveries = listing.query, listing.min_deliveries

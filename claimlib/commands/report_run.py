@@ -11,9 +11,10 @@ from itertools import pairwise
 from typing import Any
 
 from claimlib.commands.reply import Reply
-from claimlib.commands.run_commands import UNDOABLE, WRITTEN_BACK
+from claimlib.commands.run_commands import UNDOABLE
 from claimlib.commands.runs import find_run, list_runs, undos_of, writeback_of
 from claimlib.commands.server_view import only_in_store
+from claimlib.commands.writeback_checks import can_be_written_back
 from claimlib.commands.xpending import DEFAULT_STALLED_MS
 from claimlib.engine.relation import DESCENDING, Record, Relation
 from claimlib.errors import RequestError
@@ -47,9 +48,10 @@ class RunReport:
         undone_by: the key of the run that has undone it, or None.
         can_be_undone: True if `claimlib undo` accepts the run.
         written_back_by: the key of the writeback of this run.  None if there is none.
-        can_be_written_back: True if the run has changes that a writeback would send to the server.
-        only_in_store: `claimed` and `deleted`, the numbers of entries that all runs changed since
-            the snapshot in the store, but not on the server.  None if the store mirrors no server.
+        can_be_written_back: see `writeback_checks.can_be_written_back`.
+        only_in_store: `claimed` and `deleted`, the numbers of entries that all finished runs
+            changed since the snapshot in the store, but not on the server.  None if the store
+            mirrors no server, and in a dry run.
         unfinished: the keys of the runs that are decided, but not finished.
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
@@ -132,9 +134,7 @@ def run_report(
     has_history = deleted_part_with_run(store, reported.run_seq) is None
     pending_by_time = _pending_by_time(store, reported)
     undos = undos_of(begun, reported.run_seq)
-    is_undone = len(undos) % 2 == 1
     writeback = writeback_of(begun, reported.run_seq)
-    not_on_server = _only_in_store(begun)
     groups_after = readable_at(store, "groups", reported.output_versions.get("groups"))
     return _build_report(
         store,
@@ -146,17 +146,11 @@ def run_report(
             pending_by_time,
         ),
         stalled_ms,
-        undone_by=undos[-1].key if is_undone else None,
+        undone_by=undos[-1].key if len(undos) % 2 else None,
         can_be_undone=has_history and not undos and reported.command in UNDOABLE,
         written_back_by=None if writeback is None else writeback.key,
-        can_be_written_back=(
-            has_history
-            and not is_undone
-            and writeback is None
-            and reported.command in WRITTEN_BACK
-            and bool(not_on_server and any(not_on_server.values()))
-        ),
-        only_in_store=not_on_server,
+        can_be_written_back=can_be_written_back(begun, reported),
+        only_in_store=_only_in_store(begun),
         unfinished=tuple(row.key for row in unfinished),
         has_history=has_history,
     )

@@ -19,11 +19,14 @@ from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
 
 
-def changes_since_snapshot(at: Reading) -> Relation | None:
+def changes_since_snapshot(at: Reading, key: tuple[bytes, bytes] | None = None) -> Relation | None:
     """Return one row per entry that runs changed since its group was read from the server.
 
     The columns are those of `plans.server_view_plan.changes_since`.  The result is None if the
     store mirrors no server.
+
+    Args:
+        key: the stream and the group.  None for all groups.
 
     Raises:
         RequestError: journal rows that the comparison needs were deleted.
@@ -31,6 +34,8 @@ def changes_since_snapshot(at: Reading) -> Relation | None:
     read = sources_of_groups(at)
     if read is None:
         return None
+    if key is not None:
+        read = read.where(is_group(*map(spell, key))).fetched()
     first_seq = _first_seq(read)
     needs_rows = first_seq < at.last_seq and not read.is_empty()
     deleted = deleted_part_with_run(at.store, first_seq + 1) if needs_rows else None
@@ -52,11 +57,6 @@ def changes_since(at: Reading, read: Relation) -> Relation:
     """
     journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}L")
     return plan.changes_since(journal, read, at.last_seq).reused()
-
-
-def number_in_group(changes: Relation, stream: bytes, group: bytes) -> int:
-    """Return the number of rows of `changes_since_snapshot` that one group has."""
-    return changes.where(is_group(spell(stream), spell(group))).count()
 
 
 def only_in_store(

@@ -50,8 +50,8 @@ class UndoReply:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id did the undo.
         undone: the key of the run that was undone.
-        was_written_back: True if the undone run was written back.  Then the server has its changes
-            until the undo is written back, too.
+        is_on_server: True if the server has changes of the undone run, because that run was written
+            back and the undo was not.
         counts: numbers of entries and rows.
             restored: entries that got their earlier owner, time and count.
             returned: entries that are pending again.
@@ -69,7 +69,7 @@ class UndoReply:
     dry_run: bool
     is_repeat: bool
     undone: str
-    was_written_back: bool
+    is_on_server: bool
     counts: Mapping[str, int]
     _journal: Callable[..., Relation] = field(repr=False)
 
@@ -153,10 +153,17 @@ def _reply(
         dry_run=done is None,
         is_repeat=done is not None and done.is_repeat,
         undone=undone.key,
-        was_written_back=writeback_of(store, undone.run_seq) is not None,
+        is_on_server=_is_on_server(store, undone, done),
         counts={**zeros, **counts},
         _journal=journal,
     )
+
+
+def _is_on_server(store: Store, undone: FinishedRun, undo: FinishedRun | None) -> bool:
+    written = writeback_of(store, undone.run_seq)
+    if written is None or not any(map(written.counts.get, (Kind.MOVED, Kind.ACKNOWLEDGED))):
+        return False
+    return undo is None or writeback_of(store, undo.run_seq) is None
 
 
 def _counts(rows: Relation) -> dict[str, int]:

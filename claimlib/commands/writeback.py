@@ -7,7 +7,6 @@ names.  A repeat finds these claims on the server, and counts them as moved.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,22 +15,22 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.run_commands import UNDO, WRITEBACK, WRITTEN_BACK
 from claimlib.commands.runs import (
     find_run,
-    run_in_request,
-    undos_of,
-    writeback_of,
 )
 from claimlib.commands.server_view import changes_since, sources_of_groups
-from claimlib.commands.sources import LastSnapshot, is_same_database, last_snapshot
+from claimlib.commands.sources import LastSnapshot, is_same_database
+from claimlib.commands.writeback_checks import (
+    check_no_newer_snapshot,
+    check_unsent,
+    checked_snapshot,
+)
 from claimlib.commands.xpending import Reading
 from claimlib.engine.relation import Record, Relation, Rows, union_by_name
 from claimlib.errors import (
     GuardError,
     NameSpellingError,
-    NotAMirrorError,
     RequestError,
     SourceMismatchError,
     SourceUnreachableError,
@@ -67,8 +66,6 @@ from claimlib.runs import (
     silent,
 )
 from claimlib.runs.journal import ServerIdentity, rows_of
-from claimlib.runs.maintenance import check_not_deleted
-from claimlib.runs.rollforward import NOT_ABANDONED
 from claimlib.schema import Kind
 from claimlib.semantics.names import unspell
 from claimlib.store.tables import Store
@@ -183,7 +180,7 @@ def check_before_run(
         GuardError: the snapshot of a group is too old, and entries of the group are pending.
         SourceError: the server cannot be reached.
     """
-    last = _checked_snapshot(begun)
+    last = checked_snapshot(begun)
     # The run refuses groups without a snapshot time.
     dated = chosen(begun.relation("groups")).where("snapshot_ms IS NOT NULL")
     groups = dated.select(*GROUP, "snapshot_ms").fetched()
@@ -303,49 +300,13 @@ class _Writing:
 
     def _planned(self, begun: Begun, servers: Servers) -> _Planned:
         """Check that the run may be written back, and return the changes to send."""
-        last = _checked_snapshot(begun)
+        last = checked_snapshot(begun)
         for source in servers.nodes:
             _check_server(begun, last, source)
-        self._refuse_repeat(begun)
-        check_not_deleted(begun.store, self.finished.run_seq, self.finished.key, "be written back")
-        self._refuse_undone(begun)
-        self._refuse_undo_of_unsent(begun)
+        check_unsent(begun, self.finished)
         planned = self._changes_to_send(begun, servers)
         begun.tell_detail(f"{planned.entries.count():,} entries")
         return planned
-
-    def _refuse_repeat(self, begun: Begun) -> None:
-        """Raise RequestError if the run was written back before."""
-        done = writeback_of(begun, self.finished.run_seq)
-        if done is not None:
-            raise RequestError(
-                f"run {self.finished.key} was already written back by run {done.run_seq}"
-                f" ({done.key}). Nothing was sent. To show what became of its entries, run:"
-                f" claimlib runs {shlex.quote(begun.store.where)} {done.run_seq}",
-                run=self.finished.key,
-            )
-
-    def _refuse_undone(self, begun: Begun) -> None:
-        """Raise RequestError if an undo of the run is in effect."""
-        chain = undos_of(begun, self.finished.run_seq)
-        if len(chain) % 2:
-            raise RequestError(
-                f"run {self.finished.key} was undone by run {chain[-1].run_seq} ({chain[-1].key})."
-                " Nothing was sent",
-                run=self.finished.key,
-            )
-
-    def _refuse_undo_of_unsent(self, begun: Begun) -> None:
-        """Raise RequestError if the run is the undo of a run that was not written back."""
-        if self.finished.command != UNDO:
-            return
-        undone = run_in_request(self.finished)
-        if writeback_of(begun, undone.run_seq) is None:
-            raise RequestError(
-                f"run {self.finished.key} has undone {undone.key}, and no writeback of that run is"
-                " finished. Nothing was sent. To see what the server has, take a new snapshot",
-                run=self.finished.key,
-            )
 
     def _changes_to_send(self, begun: Begun, servers: Servers) -> _Planned:
         """Check the snapshots of the run's groups, and return the changes to send."""
@@ -365,7 +326,7 @@ class _Writing:
         at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
         read = sources_of_groups(at)
         if read is None:
-            raise AssertionError("there is a snapshot")  # `_checked_snapshot` found it
+            raise AssertionError("there is a snapshot")  # `checked_snapshot` found it
         pending = begun.relation("pending")
         if self.finished.command == UNDO:
             rows = plan.undone_entries(decided, pending, IDS_PER_BATCH)
@@ -390,7 +351,7 @@ class _Writing:
         clocks: Mapping[Source, int],
     ) -> None:
         """Raise GuardError if the snapshot of a group of the run is too old, or was replaced."""
-        self._refuse_newer_snapshot(begun, groups_of_run)
+        check_no_newer_snapshot(begun, self.finished, groups_of_run)
         groups = groups_of_run.sql(
             "SELECT stream, consumer_group, snapshot_ms FROM {this} AS this"
             f" LEFT JOIN {{groups}} AS g USING ({', '.join(GROUP)})",
@@ -401,28 +362,6 @@ class _Writing:
             f" {self.finished.command} again, and write that back"
         )
         _Ages(servers, clocks, self.max_age_ms, remedy).check(groups)
-
-    def _refuse_newer_snapshot(self, begun: Begun, groups_of_run: Relation) -> None:
-        """Raise GuardError if a group of the run was read from the server again since the run."""
-        seq = self.finished.run_seq
-        is_reading = f"command IN ('{SNAPSHOT}', '{IMPORT}') AND {NOT_ABANDONED}"
-        if begun.relation("runs").where(f"run_seq > {seq:d}L AND {is_reading}").is_empty():
-            return
-        kinds = f"kind IN ('{Kind.GROUP}', '{Kind.GROUP_REMOVED}')"
-        journal = begun.store.relation("journal").where(f"run_seq > {seq:d}L AND {kinds}")
-        newer = journal.sql(
-            "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j"
-            f" LEFT SEMI JOIN {{groups_of_run}} AS g USING ({', '.join(GROUP)})",
-            groups_of_run=groups_of_run,
-        )
-        row = newer.order_by("run_seq", *GROUP).first()
-        if row is not None:
-            raise GuardError(
-                f"run {row['run_seq']} has read {row['stream']} / {row['consumer_group']} from the"
-                f" server after run {self.finished.key}, and replaced its claims in the store."
-                f" Nothing was sent. Run the {self.finished.command} again, and write that back",
-                run=self.finished.key,
-            )
 
     def _send(self, servers: Servers, entries: Relation) -> Relation:
         """Send the entries, and return them with `outcome` and `moved_ms`.
@@ -557,18 +496,6 @@ def _with_outcomes(entries: pa.Table, written: Sequence[Written]) -> pa.Table:
     outcomes = pa.array([str(entry.outcome) for entry in written], pa.string())
     moved_ms = pa.array([entry.delivery_time_ms for entry in written], pa.int64())
     return entries.append_column("outcome", outcomes).append_column("moved_ms", moved_ms)
-
-
-def _checked_snapshot(begun: Begun) -> LastSnapshot:
-    """Return the last snapshot of a store, or raise NotAMirrorError if there is none."""
-    last = last_snapshot(begun.relation("runs"))
-    if last is None:
-        raise NotAMirrorError(
-            f"the store {begun.store.where} mirrors no server: only claims of a store that claimlib"
-            " snapshot has filled can be written back",
-            where=begun.store.where,
-        )
-    return last
 
 
 def _check_server(begun: Begun, last: LastSnapshot, source: Source) -> None:

@@ -208,7 +208,7 @@ def overview(
 
     Args:
         by_owner: `owners`.
-        changed: `server_view.number_by_group`.  None if the store mirrors no server.
+        changed: `server_view_plan.number_by_group`.  None if the store mirrors no server.
         shows_server: True if the entries are those of the server (`server_view.as_on_server`).
             Then `idle_owners` and `unknown_owners` are None in groups that runs have changed since
             the snapshot, because the table consumers is as the last run left it.

@@ -133,7 +133,7 @@ def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
     is_single = sum(counts.values()) == 1
     verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
     yield (
-        f"{' and '.join(parts)} {verb} only in this store; claimlib did not change the server."
+        f"{' and '.join(parts)} {verb} only in this store, not on the server."
         f" {origin} since the snapshot."
     )
 

@@ -55,7 +55,7 @@ def report_of_undo(reply: UndoReply, where: str, limit: int | None = DEFAULT_LIM
             "is_repeat": reply.is_repeat,
             "dry_run": reply.dry_run,
             "run": reply.undone,
-            "was_written_back": reply.was_written_back,
+            "is_on_server": reply.is_on_server,
             "counts": dict(reply.counts),
             "groups": rows.records,
             "groups_not_shown": rows.hidden,
@@ -99,11 +99,17 @@ def _restored_values(counts: Mapping[str, int]) -> Iterable[str]:
 
 
 def _on_server(reply: UndoReply, where: str) -> Iterable[str]:
-    if reply.was_written_back:
-        words = shlex.join(("claimlib", "writeback", where, str(reply.run_seq)))
-        step = "" if reply.dry_run else f" To undo them there: {words} URL"
-        run = visible(reply.undone)
-        yield f"{run} was written back, so the server still has its changes.{step}"
+    if not reply.is_on_server:
+        return
+    words = shlex.join(("claimlib", "writeback", where, str(reply.run_seq)))
+    step = f". To undo its claims there: {words} URL"
+    can_be_sent = reply.counts["restored"] and not reply.dry_run
+    yield (
+        f"{visible(reply.undone)} was written back, so the server still has its changes"
+        f"{step if can_be_sent else ''}"
+    )
+    if not reply.counts["restored"]:
+        yield "acknowledgements and deletions on the server cannot be undone"
 
 
 def _redo(reply: UndoReply, where: str) -> Iterable[str]:

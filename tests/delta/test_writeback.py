@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from claimlib.commands.report_run import run_report
 from claimlib.commands.retire import Retirement, retire
 from claimlib.commands.runs import find_run
 from claimlib.commands.server_view import only_in_store
@@ -706,6 +707,42 @@ def test_nothing_is_sent_of_a_run_that_was_undone(swept, server, client):
     with pytest.raises(ClaimlibError, match=r"run xautoclaim:r was undone by run 3 \(undo:u\)"):
         write(swept, server)
     assert owners(state(client, "s")) == before
+
+
+def test_a_report_offers_a_writeback_only_if_it_would_be_accepted_and_send_something(swept, server):
+    def offers(run: str) -> bool:
+        return run_report(swept, run).can_be_written_back
+
+    assert offers("xautoclaim:r")
+    idle = xautoclaim(swept, SweepRequest(AutoclaimRequest(b"alice", HOUR_MS)), run_id="idle")
+    assert idle.counts["claimed"] == 0
+    assert not offers("xautoclaim:idle")
+    undo(swept, "r", run_id="u")
+    undo(swept, "undo:u", run_id="again")
+    assert [offers(run) for run in ("xautoclaim:r", "undo:u", "undo:again")] == [True, False, False]
+    # Bob has nothing pending, so only he himself is removed.
+    retire(swept, Retirement(b"s", GROUP.encode(), b"bob", (b"alice",)), run_id="gone")
+    assert offers("retire:gone")
+    mirror(swept, server)
+    xclaim(swept, [NamedClaim(b"s", GROUP.encode(), ClaimRequest(b"eve", 0, (StreamId(1, 0),)))])
+    assert not offers("xautoclaim:r")
+
+
+def test_an_undo_knows_what_the_server_still_has(swept, server, client):
+    xack(swept, [NamedAck(b"s", GROUP.encode(), (StreamId(1, 0),))], run_id="a", to_write_back=True)
+    write(swept, server)
+    write(swept, server, "xack:a", "w2")
+    assert undo(swept, "xack:a", dry_run=True).is_on_server
+    assert undo(swept, "r", run_id="u").is_on_server
+    write(swept, server, "undo:u", "back")
+    repeated = undo(swept, "r", run_id="u")
+    assert repeated.is_repeat
+    assert not repeated.is_on_server
+    assert "1-0" not in owners(state(client, "s"))
+
+
+def test_an_undo_of_an_unsent_run_is_not_on_the_server(swept):
+    assert not undo(swept, "r").is_on_server
 
 
 def test_an_acknowledgement_is_not_sent_if_the_entry_is_pending_again(swept, server, client):

@@ -265,9 +265,11 @@ def test_an_undo_of_what_was_written_back_says_how_to_undo_it_on_the_server(
     assert claimlib(*words).code == 0
     assert owners(state(client, "orders")) == after
     planned = claimlib("undo", mirror, "xautoclaim:r", "--dry-run").out
-    assert "xautoclaim:r was written back, so the server still has its changes.\n" in planned
+    assert "xautoclaim:r was written back, so the server still has its changes\n" in planned
     said = claimlib("undo", mirror, "xautoclaim:r").out
-    _, _, command = said.partition("server still has its changes. To undo them there: claimlib ")
+    _, _, command = said.partition(
+        "server still has its changes. To undo its claims there: claimlib "
+    )
     command = command.splitlines()[0].replace("URL", server.url)
     assert claimlib(*shlex.split(command)).code == 0
     assert "alice" not in owners(state(client, "orders")).values()
