@@ -65,8 +65,8 @@ def _relation(spark: SparkSession, rows: pa.Table, struct: StructType | None) ->
     All batches are combined into one, because `createDataFrame` omits the rows after an empty
     batch.  A filter leaves empty batches.  delta-rs leaves them if a deletion vector hides
     thousands of consecutive rows.  A table without rows gets a batch, because `createDataFrame`
-    does not accept a column of maps or lists that has no batch.  It also gets its types, because
-    Spark Connect does not accept a table without rows otherwise.
+    does not accept a column of maps or lists that has no batch.  Its types are passed, too, because
+    Spark Connect does not accept a table that has neither rows nor types.
     """
     if not rows.num_rows:
         types = struct or from_arrow_schema(rows.schema)

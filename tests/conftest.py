@@ -187,7 +187,7 @@ def store(open_store: Opener, store_path: Path) -> Store:
 
 @pytest.fixture
 def folder_store(spark_if_needed: Callable[[], SparkSession], store_path: Path) -> Store:
-    """A new store of the embedded engine, whatever `--engine` says."""
+    """Create a store of the embedded engine, even with `--engine spark`."""
     from claimlib.store.opening import open_folder
 
     return open_folder(spark_if_needed, str(store_path))

@@ -297,11 +297,11 @@ def _changes(
 
     - The command does not need them.
     - The store mirrors no server.
-    - They are unknown, and would only be counted.  Then the report is shown without their number.
+    - They are unknown, and the report only counts them.  Then it is shown without their number.
 
     Args:
         key: the stream and the group whose changes are needed.  None for all groups.
-        counts: True if the report has the number of changes.
+        counts: True if the report shows the number of changes.
 
     Raises:
         RequestError: the server's view is needed, but the journal rows for it were deleted.  Or
@@ -317,9 +317,7 @@ def _changes(
     except RequestError as error:
         if needs_server:
             raise
-        terminal.say(
-            f"claimlib: the number of entries that runs changed is unknown: {error.message}"
-        )
+        terminal.say(f"claimlib: the number of entries changed by runs is unknown: {error.message}")
         return None, False
     if changes is None and chosen == "server":
         raise RequestError(

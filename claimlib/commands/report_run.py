@@ -48,10 +48,11 @@ class RunReport:
         undone_by: the key of the run that has undone it, or None.
         can_be_undone: True if `claimlib undo` accepts the run.
         written_back_by: the key of the writeback of this run.  None if there is none.
-        can_be_written_back: see `writeback_checks.can_be_written_back`.
-        only_in_store: `claimed` and `deleted`, the numbers of entries that all finished runs
-            changed since the snapshot in the store, but not on the server.  None if the store
-            mirrors no server, and in a dry run.
+        can_be_written_back: True if the run has changes for the server, and the store shows no
+            reason to refuse its writeback.
+        only_in_store: `claimed` and `deleted`, the numbers of entries that runs have changed in the
+            store since the snapshot, but not on the server.  All finished runs count, not only this
+            one.  None if the store mirrors no server, and in a dry run.
         unfinished: the keys of the runs that are decided, but not finished.
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.
@@ -298,7 +299,7 @@ def find_reported(store: Store, run: str | None) -> FinishedRun:
 
 
 def _only_in_store(begun: Begun) -> Mapping[str, int] | None:
-    """Return `server_view.only_in_store` after the last finished run."""
+    """Return `server_view.only_in_store` as of the last finished run, or None without runs."""
     row = begun.relation("runs").order_by(f"run_seq{DESCENDING}").first()
     if row is None:
         return None

@@ -50,8 +50,8 @@ class UndoReply:
         run_seq: the number of the undo, or None in a dry run.
         is_repeat: True if an earlier call with the same run id did the undo.
         undone: the key of the run that was undone.
-        is_on_server: True if the server has changes of the undone run, because that run was written
-            back and the undo was not.
+        is_on_server: True if the server still has changes of the undone run.  Then that run was
+            written back, and the undo was not.
         counts: numbers of entries and rows.
             restored: entries that got their earlier owner, time and count.
             returned: entries that are pending again.

@@ -1,4 +1,4 @@
-"""Check whether a run can be written back, as far as the store alone can show it."""
+"""Check from the store alone if a run can be written back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from claimlib.schema import Kind
 
 
 def can_be_written_back(begun: Begun, finished: FinishedRun) -> bool:
-    """Return True if a run has changes for the server, and the store shows no reason to refuse it.
+    """Return True if a run has changes for the server, and no check of this module refuses it.
 
     The age of the snapshot and the server itself are not checked.
 
     Args:
-        begun: with the table `runs`.
+        begun: it pins the table `runs`.
     """
     kinds = (*WRITTEN, Kind.RETIRED)
     if finished.command not in WRITTEN_BACK or not any(map(finished.counts.get, map(str, kinds))):
@@ -85,7 +85,7 @@ def check_unsent(begun: Begun, finished: FinishedRun) -> None:
 
 
 def check_no_newer_snapshot(begun: Begun, finished: FinishedRun, groups_of_run: Relation) -> None:
-    """Raise GuardError if a group of a run was read from the server again since the run.
+    """Raise GuardError if a group of a run was read from the server again after the run.
 
     Args:
         groups_of_run: one row per group in which the run changed something.

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -30,6 +31,7 @@ from claimlib.engine.folder import (
 )
 from claimlib.engine.functions import add_functions
 from claimlib.engine.inputs import Input
+from claimlib.engine.newest_versions import NewestVersions
 from claimlib.engine.relation import (
     External,
     Mapped,
@@ -82,6 +84,7 @@ class EmbeddedEngine:
         self._lock = Lock()
         self._database: DuckDBPyConnection | None = None
         self._files: dict[tuple[str, int], TableFiles] = {}
+        self._newest = NewestVersions(partial(files_of, version=None))
 
     # ---------------------------------------------------------------- executing
 
@@ -370,16 +373,22 @@ class EmbeddedEngine:
 
     def _files_of(self, scan: TableScan) -> TableFiles:
         """Return the files of a version that may have the rows of a scan."""
-        known = None if scan.version is None else self._files.get((scan.table, scan.version))
-        if known is None:
-            known = files_of(self._table_folder(scan.table), scan.version)
-            # DuckDB knows the names of simple types, too.
-            known = replace(known, columns={**scan.may_lack, **known.columns})
-            if len(self._files) >= _VERSIONS_MAX:
-                self._files.clear()
-            self._files[scan.table, known.version] = known
+        known = self._files_of_version(scan.table, scan.version)
+        # DuckDB knows the names of simple types, too.
+        known = replace(known, columns={**scan.may_lack, **known.columns})
         files = known if scan.partition is None else known.of_partition(*scan.partition)
         return files if scan.bounds is None else files.within(scan.bounds.by_bucket)
+
+    def _files_of_version(self, table: str, version: int | None) -> TableFiles:
+        """Return the files of a version, or of the newest version."""
+        folder = self._table_folder(table)
+        known = self._newest.of(folder) if version is None else self._files.get((table, version))
+        if known is None:
+            known = files_of(folder, version)
+        if len(self._files) >= _VERSIONS_MAX:
+            self._files.clear()
+        self._files[table, known.version] = known
+        return known
 
     def _without_rows_of(self, leaf: Node) -> Node:
         """Return a leaf that has the same columns and no rows, and reads no file."""

@@ -131,7 +131,9 @@ def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
         if counts[name]
     ]
     is_single = sum(counts.values()) == 1
-    verb, origin = ("exists", "It is of a run") if is_single else ("exist", "They are of all runs")
+    verb, origin = (
+        ("exists", "It is from a run") if is_single else ("exist", "They are from all runs")
+    )
     yield (
         f"{' and '.join(parts)} {verb} only in this store, not on the server."
         f" {origin} since the snapshot."
@@ -141,7 +143,7 @@ def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
 def only_in_store_after(
     counts: Mapping[str, int] | None, of_run: Mapping[str, int], place: str, key: str
 ) -> Iterable[str]:
-    """Yield the note of `only_in_store` after a run, with the next step.
+    """Yield the note of `only_in_store` for the report of a run, with the next step.
 
     Args:
         counts: see `only_in_store`.

@@ -162,8 +162,8 @@ def _only_in_store(number: int) -> Iterable[str]:
     if number:
         entries = number_of(number, "entry was", "entries were")
         yield (
-            f"{entries} changed by runs since the snapshot, only in this store: --view server shows"
-            " them as the server had them, and claimlib writeback makes the changes of a run on the"
+            f"{entries} changed by runs since the snapshot, only in this store. --view server shows"
+            " them as the server had them. claimlib writeback makes the changes of a run on the"
             " server"
         )
 

@@ -12,7 +12,6 @@ The caller then reads with Spark, which reports the error if there is one.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -517,73 +516,6 @@ def newest(folder: Path) -> LocalTable | None:
     The result is also None if the table has so many files that its log is slow to read.
     """
     return _or_none(lambda: _opened(folder))
-
-
-_Mark = tuple[int, ...]
-
-
-class NewestVersions:
-    """Keep the newest version of each table of a store open.
-
-    A table is opened again only if another writer has committed to it or replaced it since, because
-    opening is slow.  Several threads may read from a returned table.  Commits do not change it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._known: dict[str, tuple[LocalTable, _Mark]] = {}
-
-    def of(self, table: str) -> LocalTable | None:
-        """Return the newest version of a table, see `newest`."""
-        log = self._folder / table / "_delta_log"
-        known = self._known.get(table)
-        if known is not None and known[1] == _mark(log, known[0].version):
-            return known[0]
-        log_before = _state(log)
-        table_now = newest(self._folder / table)
-        mark = None if table_now is None else _mark(log, table_now.version)
-        # If the table was created again meanwhile, the mark may belong to another commit.
-        if table_now is not None and mark is not None and log_before == _state(log):
-            self._known[table] = table_now, mark
-        return table_now
-
-    def forget(self, table: str) -> None:
-        """Open a table again the next time, even if its log has not changed."""
-        self._known.pop(table, None)
-
-
-def _mark(log: Path, version: int) -> _Mark | None:
-    """Return a mark of the commit of a version.  It differs if the table was created again.
-
-    Return None if the version is not the newest, or if the file of its commit was deleted.
-
-    The log is listed for two reasons.  On a network file system, a lookup of a new file may be
-    answered from a cache.  And the file of a later commit may be deleted while that of an earlier
-    commit is kept.  Then only the name of a checkpoint shows the later version.
-    """
-    try:
-        with os.scandir(log) as files:
-            numbers = [file.name[:_DIGITS] for file in files if file.name[:_DIGITS].isdigit()]
-    except OSError:
-        return None
-    number = f"{version:0{_DIGITS}d}"
-    return _state(log / f"{number}.json") if max(numbers, default="") == number else None
-
-
-# The name of a log file begins with its version, padded with zeros to this number of digits.
-_DIGITS = 20
-
-
-def _state(path: Path) -> _Mark | None:
-    """Return a value that changes if a file, or the list of files in a folder, changes.
-
-    Return None if the path cannot be read.
-    """
-    try:
-        state = path.stat()
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _opened(folder: Path) -> LocalTable | None:

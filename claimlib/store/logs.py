@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from claimlib import schema
 from claimlib.engine import limits
+from claimlib.engine.newest_versions import NewestVersions
 from claimlib.errors import SchemaError, VersionExpiredError
 from claimlib.schema import TABLES
 from claimlib.store.delta_errors import latest_version, says_expired
-from claimlib.store.local import LocalTable, NewestVersions, commits_of
+from claimlib.store.local import LocalTable, commits_of, newest
 from claimlib.store.location import Location
 from claimlib.store.sessions import properties_of
 
@@ -42,7 +43,8 @@ class Logs:
     ) -> None:
         self._start = start
         self._location = location
-        self._newest = None if folder is None else NewestVersions(folder)
+        self._local_folder = folder
+        self._newest = NewestVersions(newest)
         self._table_ids = table_ids
 
     def local(self, table: str) -> LocalTable | None:
@@ -50,7 +52,7 @@ class Logs:
 
         The result is also None if the table was replaced after the store was opened.
         """
-        local = None if self._newest is None else self._newest.of(table)
+        local = None if self._local_folder is None else self._newest.of(self._local_folder / table)
         if local is None:
             return None
         table_id = local.properties.get(schema.TABLE_ID_PROPERTY)
@@ -73,8 +75,8 @@ class Logs:
 
     def forget(self, table: str) -> None:
         """Make the next read of a table look up its newest version again."""
-        if self._newest is not None:
-            self._newest.forget(table)
+        if self._local_folder is not None:
+            self._newest.forget(self._local_folder / table)
 
     def is_small(self, table: str) -> bool:
         """Return True if the log shows without a query that a table has few rows."""

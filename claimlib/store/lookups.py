@@ -83,9 +83,9 @@ def last(store: Store, table: str, column: str, limit: int) -> tuple[list[dict[s
 def readable_at(store: Store, table: str, version: int | None) -> Relation | None:
     """Return a table at a version, or None if the version is unknown or expired.
 
-    In a Spark session, the embedded engine reads small tables, and it can read versions that Spark
-    refuses because of their age.  Such a version counts as expired, because a statement with
-    larger tables is executed by Spark.
+    In a Spark session, the embedded engine reads small tables.  It can read versions that Spark
+    refuses because of their age.  Such a version counts as expired, because Spark executes the
+    statements that also read larger tables.
     """
     if version is None:
         return None

@@ -285,7 +285,7 @@ def _claims(story, run):
     return [tuple(row.values()) for row in rows]
 
 
-# The alert checks the server: it has all of dead's entries until somebody writes the claims back.
+# The alert checks the server. There, dead owns its entries until a writeback sends the claims.
 NOT_WRITTEN_BACK = {**DONE_AT_ONCE, "xpending": ("failed", 1)}
 STALLED = "stalled on the server: 6 entries in 2 groups have been idle for 1h or longer"
 ALL_CLAIMS = [(group, ms, "dead", 1) for group in ("g", "h") for ms in (1, 3)]
@@ -326,7 +326,7 @@ def test_the_next_run_claims_again_and_the_log_says_why(story):
 
 def test_once_they_are_written_back_the_next_run_claims_nothing(story):
     assert {line.split()[0] for line in story.commands} == {"XCLAIM", "XACK"}
-    # Its alert is set to an idle time of 1 ms.
+    # The alert of this run counts entries as stalled after 1 ms.
     assert story.written.tasks == NOT_WRITTEN_BACK, story.written.log
     assert story.written.results["xautoclaim"]["totals"]["claimed"] == 0
     assert _claims(story, story.written) == []

@@ -39,7 +39,7 @@ TOKEN = Token("test", 7)
 
 @pytest.fixture
 def store(folder_store: Store) -> Store:
-    """These tests are about the engine within this process alone."""
+    """Return a store of the embedded engine, because these tests check only this engine."""
     return folder_store
 
 

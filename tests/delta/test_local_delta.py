@@ -123,9 +123,9 @@ def test_a_table_is_opened_again_only_after_a_commit(
 ) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     opened: list[Path] = []
-    open_anew = local_delta.newest
+    open_anew = local_delta._opened
     monkeypatch.setattr(
-        local_delta, "newest", lambda folder: opened.append(folder) or open_anew(folder)
+        local_delta, "_opened", lambda folder: opened.append(folder) or open_anew(folder)
     )
     first = [find(store, "pending") for _ in range(2)]
     assert [folder.name for folder in opened] == ["pending"]
@@ -179,7 +179,7 @@ def test_a_table_that_is_made_again_while_it_is_opened_is_opened_once_more(
     append(Store.open(store.spark, str(other)), "pending", *rows)
     number = len(pending_ids(store))
     store = Store.open(store.spark, store.where)
-    open_anew = local_delta.newest
+    open_anew = local_delta._opened
 
     def opened(folder: Path) -> local_delta.LocalTable | None:
         local = open_anew(folder)
@@ -193,7 +193,7 @@ def test_a_table_that_is_made_again_while_it_is_opened_is_opened_once_more(
         assert local is not None
         return local.is_small(most)
 
-    monkeypatch.setattr(local_delta, "newest", opened)
+    monkeypatch.setattr(local_delta, "_opened", opened)
     assert [small(number), small(number)] == [True, False]
     assert 78 in pending_ids(store)
     assert 77 not in pending_ids(store)

@@ -174,7 +174,9 @@ def test_a_decided_snapshot_comes_to_its_end_however_late(store: Store, days: in
     finish_late(store, days)
 
 
-def test_so_it_does_in_a_session_whose_spark_refuses_the_version(spark_store: Store) -> None:
+def test_a_decided_snapshot_is_finished_in_a_session_whose_spark_refuses_the_version(
+    spark_store: Store,
+) -> None:
     finish_late(spark_store, 8)
 
 

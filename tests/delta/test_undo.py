@@ -129,7 +129,7 @@ def test_an_undo_of_an_earlier_run_changes_what_nobody_has_changed_since(
     before, after, *later = states[chosen:]
     now = states[-1]
     changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    # A later run that claims an entry again for the same owner changes no value but the row's run.
+    # If a later run claims an entry again for the same owner, only the row's run_seq changes.
     put_back = {key for key in changed if all(then.get(key) == after.get(key) for then in later)}
     expected = {key: value[:-1] for key, value in now.items() if key not in put_back}
     expected |= {key: before[key][:-1] for key in put_back if key in before}
@@ -139,7 +139,7 @@ def test_an_undo_of_an_earlier_run_changes_what_nobody_has_changed_since(
 
 
 def pending_states(store: Store) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """Return owner, delivery time, count and last run of each pending entry."""
+    """Return owner, delivery time, delivery count and last run of each pending entry."""
     key = ("stream", "consumer_group", "id_ms", "id_seq")
     names = ("consumer", "delivery_time_ms", "delivery_count", "run_seq")
     rows = store.relation("pending").collect()

@@ -720,7 +720,7 @@ def test_a_report_offers_a_writeback_only_if_it_would_be_accepted_and_send_somet
     undo(swept, "r", run_id="u")
     undo(swept, "undo:u", run_id="again")
     assert [offers(run) for run in ("xautoclaim:r", "undo:u", "undo:again")] == [True, False, False]
-    # Bob has nothing pending, so only he himself is removed.
+    # Bob owns no pending entries, so the run only removes the consumer.
     retire(swept, Retirement(b"s", GROUP.encode(), b"bob", (b"alice",)), run_id="gone")
     assert offers("retire:gone")
     mirror(swept, server)

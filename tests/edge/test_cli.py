@@ -248,7 +248,7 @@ def test_without_an_extra_the_error_names_it(code, extra):
 
 
 def test_the_extra_cli_alone_is_enough_for_help():
-    """Only `make test-environments` installs it so, therefore the other packages are hidden."""
+    """Hide other packages, because only `make test-environments` installs this extra alone."""
     others = ("deltalake", "duckdb", "jinja2", "numpy", "pandas", "pyarrow", "pyspark", "redis")
     hide = f"import sys; sys.modules.update(dict.fromkeys({others}))"
     said = run_python(
