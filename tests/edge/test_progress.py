@@ -150,7 +150,10 @@ def test_quiet_and_verbose_reach_the_progress_of_every_command(claimlib, monkeyp
         told.append((common.quiet, common.verbose))
         raise RequestError("seen")
 
-    for module in ("bulk", "history", "reading", "report", "stores", "sweep"):
+    for module in (
+        *("bulk_commands", "reading_commands", "report_command", "run_history_commands"),
+        *("store_commands", "sweep_command"),
+    ):
         monkeypatch.setattr(f"claimlib.cli.{module}.opened_store", opened)
     tables = ("--entries", "e", "--pending", "p")
     commands = [
