@@ -371,6 +371,7 @@ def test_the_sample_series_is_what_snapshots_of_the_same_groups_leave(sample, st
         ), table
 
 
+@pytest.mark.long
 def test_spark_computes_the_same_rows(sample, sample_folder, spark):
     values = [15 * MINUTE, 90 * MINUTE]
 
