@@ -515,6 +515,18 @@ _ARROW_TYPES = {"BIGINT": pa.int64(), "TINYINT": pa.int8(), "BOOLEAN": pa.bool_(
 # ------------------------------------------------------------------- the database
 
 
+def _temporary() -> str:
+    """Return the folder for temporary files.
+
+    If the disk is full, Python finds no folder that it can write to.  Then only statements that
+    exceed the memory fail.
+    """
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        return os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - DuckDB makes a folder of its own
+
+
 def _new_database() -> DuckDBPyConnection:
     """Return a database in memory that has Spark's functions."""
     import duckdb
@@ -526,9 +538,7 @@ def _new_database() -> DuckDBPyConnection:
             "TimeZone": "UTC",
             "autoinstall_known_extensions": "false",
             # DuckDB writes rows there that exceed the memory.  The default is the working folder.
-            "temp_directory": as_utf_8(
-                Path(tempfile.gettempdir(), f"claimlib-duckdb-{os.getpid()}")
-            ),
+            "temp_directory": as_utf_8(Path(_temporary(), f"claimlib-duckdb-{os.getpid()}")),
         }
     )
     add_functions(connection)
