@@ -59,10 +59,17 @@ def differ(results: Mapping[str, Result]) -> dict[str, int]:
     """By table and name of the result: of how many streams (of `runs`, of how many runs) the rows
     are not what they must be."""
     return {
-        f"{table} {name}".strip(): differing(table, rows, result.store.read(table))
+        f"{table} {name}".strip(): differing(table, rows, _compared(result.store, table))
         for name, result in results.items()
         for table, rows in expected(result.store, result.history).items()
     }
+
+
+def _compared(store: Store, table: str) -> DataFrame:
+    """A table without the journal's previous values, which no formula states: the tests of undo
+    compare what is put back from them."""
+    rows = store.read(table)
+    return rows.where("kind NOT LIKE '%_before'") if table == "journal" else rows
 
 
 def differing(table: str, wanted: DataFrame, actual: DataFrame) -> int:
