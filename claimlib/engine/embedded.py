@@ -385,9 +385,10 @@ class EmbeddedEngine:
         known = self._newest.of(folder) if version is None else self._files.get((table, version))
         if known is None:
             known = files_of(folder, version)
-        if len(self._files) >= _VERSIONS_MAX:
+        key = (table, known.version)
+        if key not in self._files and len(self._files) >= _VERSIONS_MAX:
             self._files.clear()
-        self._files[table, known.version] = known
+        self._files[key] = known
         return known
 
     def _without_rows_of(self, leaf: Node) -> Node:
