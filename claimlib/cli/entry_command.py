@@ -76,7 +76,7 @@ def _entry_report_builder(names: Sequence[bytes | None], wanted: StreamId | None
 def _consumer_report_builder(
     name: str, names: Sequence[bytes | None], id_: str | None
 ) -> _ReportBuilder:
-    from claimlib.commands.entry import consumer_history
+    from claimlib.commands.entry import consumer_history, refuse_unknown_names
     from claimlib.report.entry_report import report_of_consumer
     from claimlib.runs.maintenance import deleted_history
 
@@ -86,6 +86,9 @@ def _consumer_report_builder(
 
     def build(store: Store, rows: int | None) -> Report:
         events = consumer_history(store, consumer, *names)
-        return report_of_consumer(name, events, rows, deleted_history(store))
+        report = report_of_consumer(name, events, rows, deleted_history(store))
+        if not (report.document["lost"] or report.document["received"]):
+            refuse_unknown_names(store, consumer, *names)
+        return report
 
     return build

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from claimlib.commands.preconditions import (
+    groups_like,
+    refuse_unknown_consumer,
+    refuse_unknown_group,
+)
 from claimlib.engine.relation import IdBounds, Record, Relation
+from claimlib.errors import RequestError
 from claimlib.plans import history_plan as plan
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
@@ -14,6 +20,7 @@ from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
 from claimlib.semantics.names import spell
 from claimlib.store.tables import Store
+from claimlib.terminal import one_line
 
 _PENDING_COLUMNS = (*GROUP, "consumer", "delivery_time_ms", "delivery_count", "run_seq")
 
@@ -53,6 +60,9 @@ def entry_history(
     Args:
         group: the consumer group, or None for all groups of the stream.
 
+    Raises:
+        RequestError: nothing is known of the entry, and the store has no such stream or group.
+
     Examples:
         >>> entry_history(open_store("./store"), b"orders:eu", parse_id("1-0")).pending
         []
@@ -70,11 +80,14 @@ def entry_history(
     events = plan.entry_events(changes, read, _decisions(store))
     entry = rows("entries", is_entry).select("fields").first()
     deleted = deleted_history(store)
-    pending = rows("pending", is_in_group).select(*_PENDING_COLUMNS).order_by(*GROUP)
+    pending = rows("pending", is_in_group).select(*_PENDING_COLUMNS).order_by(*GROUP).collect()
+    is_seen = pending or not changes.is_empty() or not read.is_empty()
+    if not is_seen and (entry is None or group is not None):
+        _refuse_unknown_names(store, stream, group)
     return EntryHistory(
         stream=name,
         id=stream_id,
-        pending=pending.collect(),
+        pending=pending,
         exists=entry is not None,
         fields=None if entry is None else entry["fields"],
         events=events.order_by("run_seq", *GROUP, "event").fetched(),
@@ -107,6 +120,39 @@ def consumer_history(
         conditions.append(f"consumer_group = {quote_text(spell(group))}")
     changes = store.relation("journal").where(" AND ".join(conditions))
     return plan.consumer_events(changes, _decisions(store), name)
+
+
+def refuse_unknown_names(
+    store: Store, consumer: bytes, stream: bytes | None = None, group: bytes | None = None
+) -> None:
+    """Raise RequestError if a store has no such consumer, group or stream.
+
+    Without this check, a typing error would look like a consumer without a history.
+
+    Args:
+        stream: None for all streams.
+        group: None for all groups.
+
+    Raises:
+        RequestError: the store lacks one of the names.  The message has similar names.
+    """
+    if stream is not None:
+        _refuse_unknown_names(store, stream, group)
+    consumers, pending = store.relation("consumers"), store.relation("pending")
+    place = "no consumer group has a consumer"
+    refuse_unknown_consumer(consumers, pending, spell(consumer), place)
+
+
+def _refuse_unknown_names(store: Store, stream: bytes, group: bytes | None) -> None:
+    groups = store.relation("groups")
+    if group is not None:
+        refuse_unknown_group(groups, stream, group)
+        return
+    name = spell(stream)
+    is_wanted = f"stream = {quote_text(name)}"
+    if all(rows.where(is_wanted).is_empty() for rows in (groups, store.relation("streams"))):
+        known = groups_like(groups, [f"{name} / "])
+        raise RequestError(f"{store.where} has no stream {one_line(name)}; {known}", stream=name)
 
 
 def _decisions(store: Store) -> Relation:

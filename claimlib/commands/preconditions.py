@@ -21,6 +21,7 @@ from claimlib.plans.keys import (
     spelled_name,
 )
 from claimlib.plans.survey import NOT_IN_GROUPS
+from claimlib.schema import quote_text
 from claimlib.semantics.model import MAX_I64
 from claimlib.semantics.names import spell
 from claimlib.semantics.words import no_group
@@ -157,6 +158,33 @@ def consumers_like(consumers: Relation, wanted: str) -> str:
         return "no consumer is known"
     total = len(names) if len(names) < _MOST_COMPARED else consumers.count()
     return f"known consumers: {listed(_similar([wanted], names) or names[:_MOST_SHOWN], total)}"
+
+
+def refuse_unknown_consumer(
+    consumers: Relation, pending: Relation, consumer: str, place: str
+) -> None:
+    """Raise RequestError if no row names a consumer.
+
+    The message names similar consumers.
+
+    Args:
+        consumers: rows of the table consumers.
+        pending: rows of the table pending.
+        consumer: the spelled name.
+        place: the beginning of the message, such as `no consumer group has a consumer`.
+    """
+    is_wanted = f"consumer = {quote_text(consumer)}"
+    if not all(rows.where(is_wanted).is_empty() for rows in (consumers, pending)):
+        return
+    known = consumers.sql(
+        "SELECT consumer FROM {this} AS this"
+        " UNION SELECT consumer FROM {pending} AS pending WHERE consumer IS NOT NULL",
+        pending=pending,
+    )
+    raise RequestError(
+        f"{place} {one_line(consumer)}; {consumers_like(known, consumer)}",
+        option="consumer",
+    )
 
 
 def _similar(wanted: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -15,9 +15,9 @@ from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.preconditions import (
     bounds_of_rows,
     check_ms,
-    consumers_like,
     groups_like,
     nothing_matches,
+    refuse_unknown_consumer,
 )
 from claimlib.commands.reply import with_fields
 from claimlib.commands.runs import find_run
@@ -29,7 +29,7 @@ from claimlib.plans.keys import GROUP, ID_ORDER, bigint_intervals, is_group
 from claimlib.runs import FinishedRun, RunRow, pinned, unfinished_error
 from claimlib.runs.mirror_rows import in_bucket
 from claimlib.runs.rollforward import NOT_ABANDONED, find_finished_by_run_id
-from claimlib.schema import BUCKET_SQL, quote_text
+from claimlib.schema import BUCKET_SQL
 from claimlib.semantics.ids import MAX_ID, MIN_ID, StreamId, from_bigint
 from claimlib.semantics.model import PendingRange, PendingSummary
 from claimlib.semantics.names import spell, unspell
@@ -165,24 +165,7 @@ def refuse_unknown(
             place = f"{one_line(' / '.join(map(spell, key)))} has no consumer"
         elif scope != EVERYTHING:
             place = "no consumer group that the globs match has a consumer"
-        _refuse_unknown_consumer(rows["consumers"], rows["pending"], spell(consumer), place)
-
-
-def _refuse_unknown_consumer(
-    consumers: Relation, pending: Relation, consumer: str, place: str
-) -> None:
-    is_wanted = f"consumer = {quote_text(consumer)}"
-    if not all(rows.where(is_wanted).is_empty() for rows in (consumers, pending)):
-        return
-    known = consumers.sql(
-        "SELECT consumer FROM {this} AS this"
-        " UNION SELECT consumer FROM {pending} AS pending WHERE consumer IS NOT NULL",
-        pending=pending,
-    )
-    raise RequestError(
-        f"{place} {one_line(consumer)}; {consumers_like(known, consumer)}",
-        option="consumer",
-    )
+        refuse_unknown_consumer(rows["consumers"], rows["pending"], spell(consumer), place)
 
 
 def _before_unfinished(store: Store, unfinished: Sequence[RunRow]) -> Reading:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from claimlib.commands.entry import consumer_history, entry_history
 from claimlib.commands.undo import undo
+from claimlib.errors import RequestError
 from claimlib.semantics.ids import StreamId
 from claimlib.store.tables import Store
 from claimlib.testing.server_process import Server
@@ -63,7 +65,8 @@ def test_an_entry_that_is_gone_and_one_that_never_was(server, client, store):
     assert (gone.pending, gone.exists, gone.fields) == ([], False, None)
     never = entry_history(store, b"s", StreamId(9, 9))
     assert (never.events.count(), never.pending, never.exists) == (0, [], False)
-    assert entry_history(store, b"s", ID, b"other").events.count() == 0
+    with pytest.raises(RequestError, match="'other'"):
+        entry_history(store, b"s", ID, b"other")
 
 
 def test_a_consumer_has_what_runs_took_and_gave(server, client, store):

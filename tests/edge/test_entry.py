@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, keyspace
 
@@ -51,13 +53,29 @@ def test_a_consumer_is_shown_with_what_it_lost_and_received(claimlib, store):
     )
 
 
-def test_a_name_without_events_is_told(claimlib, store):
+def test_a_known_name_without_events_is_told(claimlib, store):
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     lists = "claimlib describe STORE lists streams, groups and consumers"
-    said = claimlib("entry", store.where, "s", "3-0", "mistyped").out
+    said = claimlib("entry", store.where, "s", "99-0").out
     assert f"no event of this entry: {lists}\n" in said
-    said = claimlib("entry", store.where, "--consumer", "mistyped").out
+    said = claimlib("entry", store.where, "--consumer", "dead").out
     assert f"no event of this consumer: {lists}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("strem", "3-0"), "has no stream strem; known groups: s / g"),
+        (("s", "3-0", "gg"), "No such key 's' or consumer group 'gg'"),
+        (("--consumer", "daed"), "no consumer group has a consumer daed; known consumers: dead"),
+        (("strem", "--consumer", "dead"), "has no stream strem; known groups: s / g"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_similar_names(claimlib, store, words, message):
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    said = claimlib("entry", store.where, *words)
+    assert (said.code, said.out) == (2, "")
+    assert message in said.err
 
 
 def test_arguments_that_name_no_entry_are_refused(claimlib, store):
