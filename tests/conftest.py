@@ -46,8 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the files by their recorded times, the longest and the new ones first.
 
     Each of two workers takes one file at a time.  Small files come last, so that both workers end
-    at about the same time.
+    at about the same time.  Coverage is measured in the unit tests only, because it slows down
+    every call.
     """
+    for item in items:
+        if not item.nodeid.startswith("tests/unit/"):
+            item.add_marker("no_cover")
     seconds = durations.recorded()
     items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], math.inf))
 
