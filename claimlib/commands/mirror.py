@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
+from claimlib.commands.run_commands import WRITEBACK
 from claimlib.engine.changes import lacking
 from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import (
@@ -321,7 +322,8 @@ class _Changes:
         last_run_seq: the largest run number in the stored rows.  None if there are no rows.
         by_key: sums of the differences, see `Comparison.by_key`.  None if the store has no rows.
         removed: the number of rows that are removed.
-        claims: the number of changed rows that a run of the store had claimed.
+        claims: the number of changed rows that a run of the store had claimed.  Rows that a
+            writeback moved on the server do not count.
         rows: the journal rows of the changes.  None if only rows are added.
     """
 
@@ -337,7 +339,9 @@ class _Changes:
 
 def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
     rows = staged_pending(begun.store, landing.uuid)
-    claims = begun.relation("runs").where(f"command NOT IN ('{SNAPSHOT}', '{IMPORT}')")
+    claims = begun.relation("runs").where(
+        f"command NOT IN ('{SNAPSHOT}', '{IMPORT}', '{WRITEBACK}')"
+    )
     stored = landing.stored(begun, "pending").where(landing.scope.has_group())
     with_claims = stored.sql(
         "SELECT * FROM {this} AS this LEFT JOIN"

@@ -180,7 +180,7 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
 
     Args:
         stored: rows of pending with `is_claim`, which is true if the row was last written by a run
-            other than a snapshot or an import.
+            other than a snapshot, an import or a writeback.
     """
     state = ", ".join(_STATE)
     before = ", ".join(f"{name} AS from_{name}" for name in _STATE)

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from claimlib.commands.reply import Reply
-from claimlib.commands.snapshot import SnapshotRequest, snapshot
+from claimlib.commands.snapshot import SnapshotReply, SnapshotRequest, snapshot
 from claimlib.commands.writeback import WritebackReply, writeback
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.live.access import ServerAccess
@@ -84,11 +84,11 @@ def in_store(store: Store, stream: str) -> State:
     }
 
 
-def mirror(store: Store, server: Server, stream_glob: str = "*") -> None:
+def mirror(store: Store, server: Server, stream_glob: str = "*") -> SnapshotReply:
     reading = ServerReading(server.url, stream_glob=stream_glob, **FAST)
     limits = RemovalLimits(max_removed_share=1)
     request = SnapshotRequest(reading.label, stream_glob=stream_glob, limits=limits)
-    snapshot(store, request, reading)
+    return snapshot(store, request, reading)
 
 
 def sweep(store: Store, consumer: str = "alice", min_idle_ms: int = HOUR_MS // 4) -> Reply:

@@ -561,6 +561,15 @@ def test_a_repeat_gives_the_same_reply_and_another_run_id_is_refused(server, cli
     )
 
 
+def test_claims_that_were_written_back_are_not_overwritten_by_a_snapshot(server, client, swept):
+    write(swept, server)
+    client.xclaim("s", GROUP, "bob", 0, ["1-0", "2-0"])
+    assert "claims_replaced" not in mirror(swept, server).counts
+    xautoclaim(swept, SweepRequest(AutoclaimRequest(b"alice", 0)), run_id="only-in-the-store")
+    client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
+    assert mirror(swept, server).counts["claims_replaced"] == 2
+
+
 def test_twenty_thousand_entries_take_seconds(server, client, store):
     ids = [f"{n}-0" for n in range(1, 5001)]
     streams = ["a", "b", "c", "d"]
