@@ -64,7 +64,7 @@ def entry_history(
         RequestError: nothing is known of the entry, and the store has no such stream or group.
 
     Examples:
-        >>> entry_history(open_store("./store"), b"orders:eu", parse_id("1-0")).pending
+        >>> entry_history(open_store("./store"), b"orders", parse_id("1-0")).pending
         []
     """
     name, bounds = spell(stream), _bounds(store, stream, stream_id)

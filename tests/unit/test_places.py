@@ -15,6 +15,7 @@ from claimlib.places import (
     is_namespace,
     is_url,
     local_folder,
+    shown_path,
 )
 
 WITH_A_SECRET = [
@@ -140,6 +141,14 @@ def test_a_folder_that_cannot_be_listed_is_left_to_the_reader_of_the_table(
 
     monkeypatch.setattr("os.scandir", refuse)
     check_writable(tmp_path, ["pending"])
+
+
+def test_a_link_is_resolved_only_in_a_path_that_leads_up(tmp_path: Path) -> None:
+    (tmp_path / "target" / "deep").mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "target" / "deep")
+    assert shown_path(link) == link
+    assert shown_path(link / ".." / "store") == tmp_path / "target" / "store"
 
 
 def test_a_store_is_writable_if_its_folder_its_tables_and_their_folders_are(
