@@ -6,7 +6,8 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -151,11 +152,20 @@ class EmbeddedEngine:
         if isinstance(node, (Rows, External)):
             return node
         table = f"kept_{next(_TABLE_NUMBERS)}"
-        with self._prepared(node) as (connection, select):
-            connection.execute(f"CREATE TABLE {table} AS {select}")
         kept = External(table)
-        database = self._connection()
-        weakref.finalize(kept, _drop, database, table)
+        weakref.finalize(kept, _drop, self._connection(), table)
+        large: Mapping[str, Node] = {}
+        remaining: Node = node
+        if isinstance(node, Query) and node.made_by is not None:
+            large, remaining = self._parts(node, node.made_by)
+        with self._prepared(remaining) as (connection, select):
+            connection.execute(f"CREATE TABLE {table} AS {select}")
+
+        def insert(value: str) -> None:
+            with self._prepared(large[value]) as (connection, select):
+                connection.execute(f"INSERT INTO {table} {select}")
+
+        _do_some_at_once(insert, large)
         rows = self.few(kept, limits.LIMITS.embedded_rows)
         return kept if rows is None else Rows(rows)
 
@@ -198,28 +208,43 @@ class EmbeddedEngine:
     def _copy_partitions(self, node: Node, folder: Path, name: str, partition: str) -> None:
         """Write the files of a table with partitions.
 
-        The partitions of large tables are written one at a time, because that needs less memory and
-        time.
+        The partitions of large tables are written a few at a time, because that needs less memory
+        and time.
         """
         unordered, order = node, list[str]()
         if isinstance(node, Query) and node.limit is None:
             unordered = replace(node, order_by=())
             order = [term for term in node.order_by if term != partition]
-        values = self._large_partitions(unordered, partition)
-        for value in values:
-            node_of_value = in_partition(unordered, partition, value)
-            text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this WHERE {partition} = "
-            rows = Query(text + _quoted_text(value), {"this": node_of_value}, tuple(order))
+        large, remaining = self._parts(unordered, partition)
+
+        def copy(value: str) -> None:
+            text = f"SELECT * EXCEPT ({partition}) FROM {{this}} AS this"
+            rows = Query(text, {"this": large[value]}, tuple(order))
             self._copy(rows, folder / f"{partition}={value}", name)
-        if values:  # rows with other values remain, such as new rows
-            remaining = in_partition(unordered, partition, None)
-            listed = ", ".join(map(_quoted_text, values))
-            is_other = f"{partition} IS NULL OR {partition} NOT IN ({listed})"
-            text = f"SELECT * FROM {{this}} AS this WHERE {is_other}"
-            unordered = Query(text, {"this": remaining})
+
+        _do_some_at_once(copy, large)
         sorted_by = (partition, *order) if order else ()
-        rows = Query("SELECT * FROM {this} AS this", {"this": unordered}, sorted_by)
+        rows = Query("SELECT * FROM {this} AS this", {"this": remaining}, sorted_by)
         self._copy(rows, folder, f"{name}-other", f"PARTITION_BY ({_identifier(partition)})")
+
+    def _parts(self, node: Node, partition: str) -> tuple[Mapping[str, Node], Node]:
+        """Divide the rows of a node.
+
+        Return the rows of each partition of large tables, by its value, and the remaining rows.  A
+        remaining row may have a value that the tables do not have yet.
+        """
+        values = self._large_partitions(node, partition)
+        if not values:
+            return {}, node
+        large: dict[str, Node] = {}
+        for value in values:
+            inputs = {"this": in_partition(node, partition, value)}
+            is_in = f"{partition} = {_quoted_text(value)}"
+            large[value] = Query(f"SELECT * FROM {{this}} AS this WHERE {is_in}", inputs)
+        listed = ", ".join(map(_quoted_text, values))
+        is_other = f"{partition} IS NULL OR {partition} NOT IN ({listed})"
+        inputs = {"this": in_partition(node, partition, None)}
+        return large, Query(f"SELECT * FROM {{this}} AS this WHERE {is_other}", inputs)
 
     def _copy(
         self, node: Node, folder: Path, name: str, option: str = "WRITE_EMPTY_FILE false"
@@ -411,6 +436,22 @@ class EmbeddedEngine:
             if self._database is None:
                 self._database = _new_database()
             return self._database.cursor()
+
+
+def _do_some_at_once(work: Callable[[str], None], parts: Iterable[str]) -> None:
+    """Do the work of each part, a few at the same time.
+
+    Python's part of the work uses one processor.  Meanwhile DuckDB works on another part.  If the
+    work of a part fails, the parts that have not begun are cancelled.
+    """
+    with ThreadPoolExecutor(limits.LIMITS.parts_at_once) as threads:
+        running = [threads.submit(work, part) for part in parts]
+        try:
+            for part in running:
+                part.result()
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
 
 
 def _drop(connection: DuckDBPyConnection, table: str) -> None:

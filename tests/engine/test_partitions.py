@@ -1,16 +1,19 @@
-"""The embedded engine writes large tables one partition at a time, and the rows are the same."""
+"""The embedded engine computes large tables in partitions, and the rows are the same."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine import embedded
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.relation import TableScan
 from claimlib.semantics.ids import StreamId
@@ -102,3 +105,53 @@ def test_a_sweep_leaves_the_same_rows(
     assert at_once["counts"]["claimed"] > 0
     assert {"pending", "entries", "journal"} <= {table for table, _ in scanned}
     assert len({value for _, value in scanned}) > 3
+
+
+def test_a_dry_run_decides_the_same_rows(
+    filled: Path, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decided(folder: Path) -> list[str]:
+        store = find_embedded(no_session, str(folder), writes=False)
+        assert store is not None
+        reply = xautoclaim(store, REQUESTS["all groups"], dry_run=True)
+        return sorted(map(repr, (*reply.claimed.collect(), *reply.groups.collect())))
+
+    at_once = decided(filled)
+    inserted: list[str] = []
+    do_some_at_once = embedded._do_some_at_once
+
+    def noted(work: Callable[[str], None], parts: Mapping[str, object]) -> None:
+        inserted.extend(parts)
+        do_some_at_once(work, parts)
+
+    monkeypatch.setattr(embedded, "_do_some_at_once", noted)
+    set_limits(monkeypatch, partition_rows=0)
+    set_limits(monkeypatch, embedded_rows=0)
+    assert decided(store_path) == at_once
+    assert len(at_once) > 20
+    assert len(inserted) > 3
+
+
+def test_after_an_error_the_parts_that_have_not_begun_are_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cancelled = Event()
+    begun: list[str] = []
+
+    class Threads(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            cancelled.set()
+            super().shutdown(wait=wait)
+
+    def work(part: str) -> None:
+        begun.append(part)
+        if part == "a":
+            raise ValueError(part)
+        assert cancelled.wait(60)
+
+    monkeypatch.setattr(embedded, "ThreadPoolExecutor", Threads)
+    set_limits(monkeypatch, parts_at_once=2)
+    with pytest.raises(ValueError, match=r"\Aa\Z"):
+        embedded._do_some_at_once(work, "abcdefgh")
+    assert {*begun} <= {*"abc"}
