@@ -112,7 +112,7 @@ def _frames_are_let_go() -> Iterator[None]:
 
 def by_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No table is taken for small, and nothing is computed without Spark."""
-    set_limits(monkeypatch, session_rows=0, fetched_rows=0)
+    set_limits(monkeypatch, session_rows=0, fetched_rows=0, table_bytes=0)
     monkeypatch.setattr("claimlib.store.tables.has_embedded_packages", lambda: False)
 
 

@@ -187,9 +187,17 @@ class SparkWriter:
         return in_table.count() <= limits.LIMITS.rows_per_change * changes.number_of_rows
 
     def _is_small(self, table: str) -> bool:
-        """Return True if a table is known to have few rows now."""
+        """Return True if a table is known to have few rows now.
+
+        No row of a table with many bytes is read.
+        """
         if self._store.logs.local(table) is not None:
             return self._store.logs.is_small(table)
+        with errors_mapped(table):
+            text = f"DESCRIBE DETAIL {self._store.identifier(table)}"
+            (detail,) = self._store.spark.sql(text).select("sizeInBytes").collect()
+        if detail["sizeInBytes"] > limits.LIMITS.table_bytes:
+            return False
         return self._store.relation(table).reused().is_in_memory
 
     def _merge(self, changes: Changes) -> int:
