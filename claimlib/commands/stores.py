@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike, fspath
 from threading import Lock
 
 from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ __all__ = ["Upgrade", "init", "open_store", "upgrade"]
 
 
 def init(
-    where: str,
+    where: str | PathLike[str],
     *,
     spark: SparkSession | None = None,
     buckets: int | None = None,
@@ -31,7 +32,7 @@ def init(
     A repeat changes nothing.
 
     Args:
-        where: a folder, or `catalog.schema`.
+        where: a folder (a text or a path), or `catalog.schema`.
         spark: see `open_store`.
         buckets: the number of partitions of the large tables.  It cannot be changed later.  None
             means 8, or the number of a store that exists.
@@ -58,14 +59,14 @@ def init(
     return creation.store
 
 
-def open_store(where: str, *, spark: SparkSession | None = None) -> Store:
+def open_store(where: str | PathLike[str], *, spark: SparkSession | None = None) -> Store:
     """Open a store.
 
     A store in a folder of this machine is opened with the embedded engine, which needs no JVM.  It
     is opened in Spark if the process has a session, or if only Spark can write to its tables.
 
     Args:
-        where: a folder, or `catalog.schema`.
+        where: a folder (a text or a path), or `catalog.schema`.
         spark: the session.  If it is None and a session is needed, `open_session` opens it.
 
     Raises:
@@ -86,13 +87,13 @@ def open_store(where: str, *, spark: SparkSession | None = None) -> Store:
     return checked(definitions)
 
 
-def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
+def upgrade(where: str | PathLike[str], *, spark: SparkSession | None = None) -> Upgrade:
     """Add the columns that a store of an earlier version of claimlib lacks.
 
     Rows stay as they are.  A repeat changes nothing.
 
     Args:
-        where: a folder, or `catalog.schema`.
+        where: a folder (a text or a path), or `catalog.schema`.
         spark: see `open_store`.
 
     Raises:
@@ -109,7 +110,8 @@ def upgrade(where: str, *, spark: SparkSession | None = None) -> Upgrade:
     return upgrade_tables(_definitions(where, spark))
 
 
-def _definitions(where: str, spark: SparkSession | None) -> Definitions:
+def _definitions(place: str | PathLike[str], spark: SparkSession | None) -> Definitions:
+    where = fspath(place)
     # If this is not certain, only Spark knows which place a path means.
     if spark is None and reads_paths_as_local_folders("local[*]", {}):
         in_folder = FolderDefinitions.find(_session, where)

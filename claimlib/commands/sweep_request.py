@@ -136,6 +136,11 @@ def checked(request: SweepRequest | Policy) -> Policy:
         return [request]
     if not request:
         raise RequestError("the policy has no request: it would claim nothing")
+    parts: object = request
+    if not isinstance(parts, Sequence) or not all(isinstance(part, SweepRequest) for part in parts):
+        raise RequestError(
+            f"{request!r} is no SweepRequest, and no list of them: write SweepRequest(request)"
+        )
     return request
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from itertools import pairwise
+from numbers import Integral
 
 from claimlib.errors import RequestError, StateError
 from claimlib.semantics.ids import MAX_U64, MIN_ID, StreamId
@@ -326,12 +327,8 @@ class AutoclaimRequest:
     guards: Guards = field(default_factory=Guards)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_idle_ms <= MAX_I64:
-            raise RequestError(
-                f"min_idle_ms must be between 0 and 2^63-1, not {self.min_idle_ms}",
-                field="min_idle_ms",
-                value=self.min_idle_ms,
-            )
+        _check_limit(self.min_idle_ms, "min_idle_ms", 0)
+        _check_whole(self.count, "count")
         if self.count is not None and not 1 <= self.count <= COUNT_MAX:
             raise RequestError(
                 f"count must be between 1 and {COUNT_MAX}, not {self.count}; leave it out to"
@@ -483,7 +480,16 @@ def _check_share(share: float | None, name: str) -> None:
         )
 
 
+def _check_whole(number: object, field: str) -> None:
+    if number is not None and not isinstance(number, Integral):
+        remedy = ": write parse_duration_ms('15m')" if field.endswith("_ms") else ""
+        raise RequestError(
+            f"{field} must be a whole number, not {number!r}{remedy}", field=field, value=number
+        )
+
+
 def _check_limit(number: int | None, field: str, least: int) -> None:
+    _check_whole(number, field)
     if number is not None and not least <= number <= MAX_I64:
         raise RequestError(
             f"{field} must be between {least} and 2^63-1, not {number}", field=field, value=number

@@ -54,7 +54,14 @@ def spell(name: bytes) -> str:
     r"""Return the spelling of a name.
 
     UTF-8 stays as it is, any other byte becomes `\xhh`, and `\` becomes `\\`.
+
+    Raises:
+        NameSpellingError: the name is a text.
     """
+    if not isinstance(name, bytes):
+        raise NameSpellingError(
+            f"a name must be bytes, not {name!r}: write b'orders', or name.encode()", text=name
+        )
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 

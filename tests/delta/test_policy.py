@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from claimlib.commands.xautoclaim import SweepRequest, explain, xautoclaim
+from claimlib.errors import RequestError
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store.tables import Store
 from claimlib.testing.keyspace_rows import write_keyspace
@@ -38,3 +41,11 @@ def test_each_group_gets_the_first_request_that_matches_and_the_others_are_left_
     assert (shown["a"]["pending_before"], shown["a"]["pending_after"]) == (None, None)
     assert (shown["b"]["pending_before"], shown["b"]["pending_after"]) == (10, 9)
     assert (shown["a"]["next_id"], shown["b"]["next_id"]) == ("4-0", None)
+
+
+@pytest.mark.parametrize(
+    "request_", [AutoclaimRequest(b"c", 1), [AutoclaimRequest(b"c", 1)], "c"], ids=repr
+)
+def test_what_is_no_sweep_request_is_refused_with_what_to_write(store, request_):
+    with pytest.raises(RequestError, match=r"is no SweepRequest, and no list of them: write Sweep"):
+        xautoclaim(store, request_)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from claimlib.commands import stores
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.errors import (
     ConfigError,
@@ -280,3 +281,12 @@ def test_fewer_rows_are_fetched_if_spark_reads_them(store: Store) -> None:
     for number, are_few in ((10_001, False), (10_000, True)):
         rows = store.relation_of(store.spark.range(number))
         assert rows.reused().is_in_memory == are_few
+
+
+def test_a_store_is_made_opened_and_upgraded_by_a_path_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "reads_paths_as_local_folders", lambda *_: True)
+    where = tmp_path / "store"
+    assert stores.init(where).where == stores.open_store(where).where == str(where)
+    assert stores.upgrade(where).columns == ()

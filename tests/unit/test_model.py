@@ -1,3 +1,4 @@
+import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -134,6 +135,19 @@ def test_a_request_at_the_edges_can_be_made(count, min_idle_ms):
 def test_a_request_with_a_count_out_of_range_cannot_be_made(count):
     with pytest.raises(RequestError, match=r"^count must be between 1 and 576460752303423487"):
         AutoclaimRequest(b"c", 0, count=count)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_idle_ms": "15m"}, "min_idle_ms must be a whole number, not '15m': write parse_dura"),
+        ({"min_idle_ms": 0.5}, "min_idle_ms must be a whole number, not 0.5"),
+        ({"min_idle_ms": 1, "count": "10"}, "count must be a whole number, not '10'"),
+    ],
+)
+def test_a_number_of_another_type_is_refused_with_what_to_write(values, message):
+    with pytest.raises(RequestError, match=re.escape(message)):
+        AutoclaimRequest(b"c", **values)
 
 
 @pytest.mark.parametrize("min_idle_ms", [-1, 2**63])

@@ -77,6 +77,11 @@ def test_a_text_that_spells_no_name_is_refused(text):
         unspell(text)
 
 
+def test_a_name_that_is_a_text_is_refused_with_what_to_write():
+    with pytest.raises(NameSpellingError, match=r"must be bytes, not 'orders': write b'orders'"):
+        spell("orders")
+
+
 def test_a_refused_text_is_shown_as_it_was_typed():
     with pytest.raises(NameSpellingError, match=r"^'a\\b' is not a valid name"):
         unspell("a\\b")
