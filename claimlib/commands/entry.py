@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from claimlib.commands.preconditions import (
-    groups_like,
+    names_like,
     refuse_unknown_consumer,
     refuse_unknown_group,
 )
@@ -15,6 +15,7 @@ from claimlib.errors import RequestError
 from claimlib.plans import history_plan as plan
 from claimlib.plans.journal_rows import of_kinds
 from claimlib.plans.keys import GROUP, bigint_sql, is_group, is_stream
+from claimlib.runs.known import load_known_runs
 from claimlib.runs.maintenance import deleted_history, first_complete_run
 from claimlib.schema import Kind, quote_text
 from claimlib.semantics.ids import StreamId, to_bigint
@@ -138,21 +139,42 @@ def refuse_unknown_names(
     """
     if stream is not None:
         _refuse_unknown_names(store, stream, group)
+    if _may_have_been_known(store):
+        return
     consumers, pending = store.relation("consumers"), store.relation("pending")
     place = "no consumer group has a consumer"
     refuse_unknown_consumer(consumers, pending, spell(consumer), place)
 
 
 def _refuse_unknown_names(store: Store, stream: bytes, group: bytes | None) -> None:
-    groups = store.relation("groups")
-    if group is not None:
-        refuse_unknown_group(groups, stream, group)
+    if _may_have_been_known(store):
         return
-    name = spell(stream)
+    name, groups, streams = spell(stream), store.relation("groups"), store.relation("streams")
+    bucket = IdBounds.of_buckets([store.bucket_of(name)])
+    pending, entries = (store.relation(table).within(bucket) for table in ("pending", "entries"))
+    if group is not None:
+        if pending.where(is_group(name, spell(group))).is_empty():
+            refuse_unknown_group(groups, stream, group)
+        return
     is_wanted = f"stream = {quote_text(name)}"
-    if all(rows.where(is_wanted).is_empty() for rows in (groups, store.relation("streams"))):
-        known = groups_like(groups, [f"{name} / "])
-        raise RequestError(f"{store.where} has no stream {one_line(name)}; {known}", stream=name)
+    if all(rows.where(is_wanted).is_empty() for rows in (groups, streams, pending, entries)):
+        known = groups.sql(
+            "SELECT stream FROM {this} AS this UNION SELECT stream FROM {streams} AS streams",
+            streams=streams,
+        )
+        raise RequestError(
+            f"{store.where} has no stream {one_line(name)}; {names_like(known, 'stream', name)}",
+            stream=name,
+        )
+
+
+def _may_have_been_known(store: Store) -> bool:
+    """Return True if names of the store may be missing from its tables.
+
+    An unfinished run has not written all its rows yet, and `maintain` may have deleted the history
+    of a stream that is gone.
+    """
+    return bool(load_known_runs(store).unfinished) or deleted_history(store) is not None
 
 
 def _decisions(store: Store) -> Relation:

@@ -143,21 +143,22 @@ def refuse_unknown_group(groups: Relation, stream: bytes, group: bytes) -> None:
         raise RequestError(f"{no_such}; {known}", group="/".join(names))
 
 
-def consumers_like(consumers: Relation, wanted: str) -> str:
-    """Return a text that names the known consumers, for a message about an unknown consumer.
+def names_like(rows: Relation, column: str, wanted: str) -> str:
+    """Return a text that names the known streams or consumers, for a message about an unknown name.
 
     Similar names come first.
 
     Args:
-        consumers: one row per name.  Only the first ten thousand names are compared.
+        rows: one row per name.  Only the first ten thousand names are compared.
+        column: `stream` or `consumer`.
         wanted: the spelled name.
     """
-    rows = consumers.order_by("consumer").limit(_MOST_COMPARED).collect()
-    names = [one_line(row["consumer"]) for row in rows]
+    found = rows.order_by(column).limit(_MOST_COMPARED).collect()
+    names = [one_line(row[column]) for row in found]
     if not names:
-        return "no consumer is known"
-    total = len(names) if len(names) < _MOST_COMPARED else consumers.count()
-    return f"known consumers: {listed(_similar([wanted], names) or names[:_MOST_SHOWN], total)}"
+        return f"no {column} is known"
+    total = len(names) if len(names) < _MOST_COMPARED else rows.count()
+    return f"known {column}s: {listed(_similar([wanted], names) or names[:_MOST_SHOWN], total)}"
 
 
 def refuse_unknown_consumer(
@@ -182,7 +183,7 @@ def refuse_unknown_consumer(
         pending=pending,
     )
     raise RequestError(
-        f"{place} {one_line(consumer)}; {consumers_like(known, consumer)}",
+        f"{place} {one_line(consumer)}; {names_like(known, 'consumer', consumer)}",
         option="consumer",
     )
 

@@ -101,7 +101,7 @@ class SnapshotReply:
             lost: the number of these rows that another writer changed first.
             claims_replaced: the replaced rows that a run of the store had given to another
             consumer, without those that a writeback moved on the server.  Missing if there are
-            none.
+            none.  If the server lost the moved rows since, its replication id has changed.
             server_restarted: 1 if the server's run id has changed since the last snapshot.
             replication_changed: 1 if its replication id has changed since the last snapshot.
             removed_unexplained: removed rows of pending and entries whose removal the server does

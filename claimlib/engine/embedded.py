@@ -7,7 +7,7 @@ import re
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -447,11 +447,12 @@ def _do_some_at_once(work: Callable[[str], None], parts: Iterable[str]) -> None:
     with ThreadPoolExecutor(limits.LIMITS.parts_at_once) as threads:
         running = [threads.submit(work, part) for part in parts]
         try:
-            for part in running:
-                part.result()
-        except BaseException:
+            ended, _ = wait(running, return_when=FIRST_EXCEPTION)
+        finally:
             threads.shutdown(cancel_futures=True)
-            raise
+    for part in running:
+        if part in ended:
+            part.result()
 
 
 def _drop(connection: DuckDBPyConnection, table: str) -> None:

@@ -180,7 +180,7 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
 
     Args:
         stored: rows of pending with `is_claim`, which is true if the row was last written by a run
-            other than a snapshot, an import or a writeback.
+            other than a snapshot, an import, a writeback or an undo of a claim.
     """
     state = ", ".join(_STATE)
     before = ", ".join(f"{name} AS from_{name}" for name in _STATE)
@@ -229,7 +229,8 @@ def replaced_and_removed(compared: Relation) -> Relation:
 
 
 # True if a run of the store gave the row to a consumer, and the source shows another consumer.
-# A claim that was also made on the server does not count, because only the delivery times differ.
+# A claim that was also made on the server does not count: either a writeback wrote the row last, or
+# only the delivery times differ.
 _IS_CLAIM_OVERWRITTEN = (
     "difference = 'replaced' AND stored_is_claim AND NOT (consumer <=> from_consumer)"
 )
@@ -242,7 +243,7 @@ def pending_by_group(compared: Relation) -> Relation:
 
     - stream, consumer_group: None in the row for new rows.
     - `stored`, `new`, `changed`, `removed`: numbers of rows.
-    - `claims`: the number of changed rows that a run of the store had given to another consumer.
+    - `claims`: the number of changed rows with `is_claim` that had another consumer.
     - `last`: the largest removed id, as a struct that sorts as ids do.  It is None if no row is
       removed.
     - `last_run_seq`: the largest run_seq of the stored rows.

@@ -21,6 +21,10 @@ CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "key", *GROUP
 _TIMES = {"at_ms", "delivery_time_ms"}
 
 
+_NEVER_SEEN = "no run changed it, and no snapshot or import saw it pending"
+_NOTHING_MOVED = "no run took an entry from it, or gave one to it"
+
+
 def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
     """Return one row per event of an entry, the earliest first.
 
@@ -41,7 +45,7 @@ def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) ->
         notes=(
             *_state(history),
             *_payload(history),
-            *_no_events("entry", count),
+            *_no_events("entry", _NEVER_SEEN, count),
             *_complete(history.complete_from_run, history.deleted_by),
         ),
         document={
@@ -86,7 +90,7 @@ def report_of_consumer(
         cut_off=tuple(not_shown(rows.hidden, "entry", "entries", shown=len(rows.shown))),
         notes=(
             f"{lost:,} lost, {received:,} received by runs of this store",
-            *_no_events("consumer", lost + received),
+            *_no_events("consumer", _NOTHING_MOVED, lost + received),
             *_complete(first_run, None if deleted is None else deleted.run),
         ),
         document={
@@ -127,11 +131,10 @@ def _state(history: EntryHistory) -> Iterable[str]:
         yield "now not pending"
 
 
-def _no_events(what: str, events: int) -> Iterable[str]:
-    """Yield a note if there are no events, because the user may have mistyped a name."""
+def _no_events(what: str, meaning: str, events: int) -> Iterable[str]:
+    """Yield a note if there are no events, because the user may have mistyped an id."""
     if not events:
-        names = "streams, groups and consumers"
-        yield f"no event of this {what}: claimlib describe STORE lists {names}"
+        yield f"no event of this {what}: {meaning}"
 
 
 def _complete(first_run: int, deleted_by: str | None) -> Iterable[str]:

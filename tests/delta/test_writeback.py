@@ -570,6 +570,19 @@ def test_claims_that_were_written_back_are_not_overwritten_by_a_snapshot(server,
     assert mirror(swept, server).counts["claims_replaced"] == 2
 
 
+def test_claims_that_were_undone_are_not_overwritten_by_a_snapshot(server, client, swept):
+    undo(swept, "r", run_id="undo")
+    client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
+    assert "claims_replaced" not in mirror(swept, server).counts
+
+
+def test_claims_that_were_undone_and_done_again_are_overwritten(server, client, swept):
+    undo(swept, "r", run_id="undo")
+    undo(swept, "undo:undo", run_id="again")
+    client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
+    assert mirror(swept, server).counts["claims_replaced"] > 0
+
+
 def test_twenty_thousand_entries_take_seconds(server, client, store):
     ids = [f"{n}-0" for n in range(1, 5001)]
     streams = ["a", "b", "c", "d"]

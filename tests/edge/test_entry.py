@@ -6,7 +6,13 @@ import json
 
 import pytest
 
+from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.runs import Phase
+from claimlib.semantics.ids import StreamId
+from claimlib.semantics.model import AutoclaimRequest
+from claimlib.semantics.words import Stream
 from claimlib.testing.keyspace_rows import write_keyspace
+from tests.delta.own_rows import append
 from tests.delta.pels import NOW_MS, keyspace
 
 
@@ -55,27 +61,56 @@ def test_a_consumer_is_shown_with_what_it_lost_and_received(claimlib, store):
 
 def test_a_known_name_without_events_is_told(claimlib, store):
     write_keyspace(store, keyspace(b"s"), NOW_MS)
-    lists = "claimlib describe STORE lists streams, groups and consumers"
     said = claimlib("entry", store.where, "s", "99-0").out
-    assert f"no event of this entry: {lists}\n" in said
+    assert "no event of this entry: no run changed it, and no snapshot or import saw it" in said
     said = claimlib("entry", store.where, "--consumer", "dead").out
-    assert f"no event of this consumer: {lists}\n" in said
+    assert "no event of this consumer: no run took an entry from it, or gave one to it" in said
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("strem", "3-0"), "has no stream strem; known groups: s / g"),
-        (("s", "3-0", "gg"), "No such key 's' or consumer group 'gg'"),
+        (("orders:ue", "3-0"), "has no stream orders:ue; known streams: orders:eu and 11 more"),
+        (("orders:eu", "3-0", "gg"), "NOGROUP No such key 'orders:eu' or consumer group 'gg'"),
         (("--consumer", "daed"), "no consumer group has a consumer daed; known consumers: dead"),
-        (("strem", "--consumer", "dead"), "has no stream strem; known groups: s / g"),
+        (("lonley", "--consumer", "dead"), "has no stream lonley; known streams: lonely and 11 mo"),
     ],
 )
 def test_an_unknown_name_is_refused_with_similar_names(claimlib, store, words, message):
-    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    streams = keyspace(b"orders:eu", *(b"%c" % (97 + n) for n in range(10)))
+    write_keyspace(
+        store, {**streams, b"lonely": Stream({StreamId(1, 0): (b"f", b"v")}, {})}, NOW_MS
+    )
     said = claimlib("entry", store.where, *words)
     assert (said.code, said.out) == (2, "")
     assert message in said.err
+
+
+def test_a_name_that_only_one_table_has_is_known(claimlib, store):
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+    id_ = {"id_ms": 1, "id_seq": 0, "run_seq": 0}
+    state = {"consumer_group": "g", "delivery_time_ms": 0, "delivery_count": 1, "consumer": "zed"}
+    append(store, "pending", {**id_, **state, "stream": "only-pending"})
+    append(store, "entries", {**id_, "stream": "only-entry"})
+    for words in (
+        ("only-pending", "99-0"),
+        ("only-pending", "99-0", "g"),
+        ("only-pending", "--consumer", "zed"),
+        ("only-entry", "99-0"),
+    ):
+        assert claimlib("entry", store.where, *words).code == 0, words
+
+
+def test_an_unknown_name_may_be_of_an_unfinished_run(claimlib, store):
+    write_keyspace(store, keyspace(b"s"), NOW_MS)
+
+    def stop(phase, detail):
+        if phase == Phase.APPLY:
+            raise InterruptedError(detail)
+
+    with pytest.raises(InterruptedError):
+        xautoclaim(store, SweepRequest(AutoclaimRequest(b"c", 1)), run_id="r", progress=stop)
+    assert claimlib("entry", store.where, "new", "99-0").code == 0
 
 
 def test_arguments_that_name_no_entry_are_refused(claimlib, store):
