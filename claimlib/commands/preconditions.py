@@ -153,8 +153,8 @@ def names_like(rows: Relation, column: str, wanted: str) -> str:
         column: `stream` or `consumer`.
         wanted: the spelled name.
     """
-    found = rows.order_by(column).limit(_MOST_COMPARED).collect()
-    names = [one_line(row[column]) for row in found]
+    known = rows.order_by(column).limit(_MOST_COMPARED).collect()
+    names = [one_line(row[column]) for row in known]
     if not names:
         return f"no {column} is known"
     total = len(names) if len(names) < _MOST_COMPARED else rows.count()
