@@ -211,7 +211,13 @@ def xpending(
         else:
             by_group = _overview(at, scope, stalled_ms, now_ms, changes, shows_server=shows_server)
             result = report_of_overview(
-                opened.where, by_group, stalled_ms, rows, at_ms, shows_server=shows_server
+                opened.where,
+                by_group,
+                stalled_ms,
+                rows,
+                at_ms,
+                as_of=_shown_run(at),
+                shows_server=shows_server,
             )
             where = " on the server" if shows_server else ""
             if stalled is not None:
@@ -357,6 +363,11 @@ def _overview(
     )
 
 
+def _shown_run(at: Reading) -> int | None:
+    """Return the run of --as-of.  Another note tells of an unfinished run."""
+    return None if at.unfinished else at.run_seq
+
+
 def _report_of_group(
     at: Reading,
     key: tuple[bytes, bytes],
@@ -373,7 +384,9 @@ def _report_of_group(
     if listing is None:
         changed = None if changes is None else changes.count()
         summary = pending_summary(at, *key)
-        return report_of_summary(*key, summary, changed, shows_server=shows_server)
+        return report_of_summary(
+            *key, summary, changed, as_of=_shown_run(at), shows_server=shows_server
+        )
     query, min_deliveries = listing.query, listing.min_deliveries
     matching = matching_entries(at, *key, query, now_ms=now_ms, min_deliveries=min_deliveries)
     matching = listing.with_payloads(at, matching)

@@ -50,9 +50,9 @@ class RunReport:
         written_back_by: the key of the writeback of this run.  None if there is none.
         can_be_written_back: True if the run has changes for the server, and the store shows no
             reason to refuse its writeback.
-        only_in_store: `claimed` and `deleted`, the numbers of entries that runs have changed in the
-            store since the snapshot, but not on the server.  All finished runs count, not only this
-            one.  None if the store mirrors no server, and in a dry run.
+        only_in_store: `claimed`, `restored` and `deleted`, the numbers of entries that runs have
+            changed in the store since the snapshot, but not on the server.  All finished runs
+            count, not only this one.  None if the store mirrors no server, and in a dry run.
         unfinished: the keys of the runs that are decided, but not finished.
         has_history: False if `maintain` has deleted the journal rows of the run.  Then the report
             has no changes and no transfers.

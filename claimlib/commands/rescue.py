@@ -41,6 +41,12 @@ class RescueReply:
     written: WritebackReply | None
     stalled: int
 
+    @property
+    def is_repeat(self) -> bool:
+        """Return True if all runs of the rescue were already done."""
+        runs = (self.read, self.swept, self.written)
+        return all(run.is_repeat for run in runs if run is not None)
+
 
 def rescue(
     store: Store,

@@ -64,7 +64,8 @@ def only_in_store(
 ) -> Mapping[str, int] | None:
     """Return the numbers of entries that runs changed in the store, but not on the server.
 
-    The keys are `claimed` and `deleted`.  The result is None if the store mirrors no server.
+    The keys are `claimed`, `restored` and `deleted`.  The result is None if the store mirrors no
+    server.
 
     Args:
         run_seq, counts: the number and the counts of the last run that is considered.
@@ -90,7 +91,8 @@ def only_in_store(
 
 
 _KINDS_BY_COUNT = {
-    "claimed": (Kind.CLAIMED, Kind.FORCED, Kind.RESTORED, Kind.RETURNED),
+    "claimed": (Kind.CLAIMED, Kind.FORCED),
+    "restored": (Kind.RESTORED, Kind.RETURNED),
     "deleted": (Kind.DELETED, Kind.ACKED, Kind.WITHDRAWN),
 }
 

@@ -188,7 +188,7 @@ def find_undoable(store: Store, run_name: str, run_id: str | None = None) -> Fin
     undone_earlier = None if earlier_undo is None else run_in_request(earlier_undo)
     if undone_earlier is not None and run_name == undone_earlier.key.partition(":")[2]:
         run_name = undone_earlier.key
-    undone = find_run(store, run_name)
+    undone = find_run(store, run_name, UNDOABLE)
     if undone.command in UNDOABLE:
         if earlier_undo is None:  # a repeat does not need the rows of the undone run
             check_not_deleted(store, undone.run_seq, undone.key, "be undone")

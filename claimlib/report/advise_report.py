@@ -33,7 +33,7 @@ def report_of_advice(advice: Advice) -> Report:
             (
                 visible(group.stream),
                 visible(group.consumer_group),
-                *_choice_row(group.recommended, if_none="none"),
+                *_choice_row(group.recommended, has_outcomes=True, if_none="none"),
             )
             for group in advice.groups
         ),
@@ -81,20 +81,29 @@ def verdict(advice: Advice) -> str:
     return (
         f"min-idle {_exact(chosen)} is recommended for all groups together"
         f" ({seen}): it would have claimed {entries_text(chosen['claimed'])}, and the work of"
-        f" {chosen['acknowledged']:,} ({share}) would have been done twice{wait}"
+        f" {chosen['acknowledged']:,} ({share}) would have been done twice{wait}{_open(chosen)}"
     )
+
+
+def _open(choice: Record) -> str:
+    """Return the sentence on the entries of which it is not known what became of them."""
+    number = choice["still_pending"]
+    if not number:
+        return ""
+    return f". {number:,} of the claimed entries {'is' if number == 1 else 'are'} still pending"
 
 
 def sections(advice: Advice) -> tuple[Section, ...]:
     """Return the parts of a report, without those that have no rows."""
     main = report_of_advice(advice)
+    all_choices, has_outcomes = advice.all_groups.choices, advice.snapshots > 1
     parts = (
         Section(table("Groups", main.columns, main.rows, notes=main.cut_off)),
         Section(
             table(
                 "All groups together",
                 headings(*_CHOICE),
-                (_choice_row(choice) for choice in advice.all_groups.choices),
+                (_choice_row(choice, has_outcomes=has_outcomes) for choice in all_choices),
             )
         ),
     )
@@ -111,9 +120,13 @@ def _share(choice: Record) -> str | None:
     return f"{choice['acknowledged'] / choice['claimed']:.0%}" if choice["claimed"] else None
 
 
-def _choice_row(choice: Record | None, if_none: str | None = None) -> tuple[Cell, ...]:
+def _choice_row(
+    choice: Record | None, *, has_outcomes: bool, if_none: str | None = None
+) -> tuple[Cell, ...]:
     if choice is None:
         return (if_none, *(None for _ in _CHOICE[1:]))
+    if not has_outcomes:  # one snapshot does not show what became of an entry
+        return (_exact(choice), choice["claimed"], *(None for _ in _CHOICE[2:]))
     return (
         _exact(choice),
         choice["claimed"],

@@ -24,9 +24,11 @@ def report_of_rescue(reply: RescueReply, place: str) -> Report:
         place: where the store is.
     """
     counts = _counts(reply)
+    meanings = {**MEANINGS, **_MEANINGS, **(_WOULD if reply.dry_run else {})}
     records = [
-        {"what": name, "count": number, "meaning": _MEANINGS.get(name, MEANINGS.get(name))}
+        {"what": name, "count": number, "meaning": meanings.get(name)}
         for name, number in counts.items()
+        if not (reply.dry_run and name in OUTCOMES)
     ]
     return Report(
         title=_title(reply),
@@ -38,6 +40,7 @@ def report_of_rescue(reply: RescueReply, place: str) -> Report:
         document={
             "command": "rescue",
             "run_id": reply.run_id,
+            "is_repeat": reply.is_repeat,
             "dry_run": reply.dry_run,
             "counts": counts,
         },
@@ -48,6 +51,13 @@ def report_of_rescue(reply: RescueReply, place: str) -> Report:
 _MEANINGS = {
     "pending_read": "pending entries read from the server",
     _STALLED: "entries that are still stalled, as the store knows",
+}
+
+
+_WOULD = {
+    "claimed": "entries that would be given to another consumer",
+    "deleted": "pending entries that would be removed, because their stream entry is gone",
+    "refused": "groups that would be refused",
 }
 
 
@@ -69,8 +79,19 @@ def _title(reply: RescueReply) -> str:
 
 
 def _notes(reply: RescueReply, place: str) -> Iterable[str]:
-    if reply.written is not None:
-        key = shlex.quote(f"writeback:{reply.run_id}")
-        yield f"to see what it did: claimlib runs {shlex.quote(place)} {key}"
-    elif not reply.dry_run:
+    where, sweep = shlex.quote(place), shlex.quote(f"xautoclaim:{reply.run_id}")
+    if reply.is_repeat:
+        yield (
+            "this rescue was already done: nothing was read, claimed or sent. The numbers are those"
+            " of the first time. A new rescue needs a new run id"
+        )
+    if reply.dry_run:
+        yield (
+            f"to see each group: claimlib xautoclaim {where} --dry-run, with the same --consumer"
+            " and --min-idle"
+        )
+    elif reply.written is None:
         yield "nothing was stalled, so nothing was sent"
+    else:
+        yield f"to see the groups: claimlib report {where} {sweep}"
+        yield f"to undo it: claimlib undo {where} {sweep}, and then write the undo back"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claimlib.commands.report_run import RunReport
-from claimlib.commands.run_commands import RUN_COMMANDS
+from claimlib.commands.run_commands import RUN_COMMANDS, WRITEBACK
 from claimlib.engine.relation import Record
 from claimlib.plans.keys import GROUP
 from claimlib.plans.run_report_plan import AFTER, BEFORE, CHANGES, COLUMNS, PENDING, TIMES
@@ -80,8 +80,10 @@ def _stalled(report: RunReport) -> str:
     numbers = {time: report.totals[f"stalled_groups_{time}"] or 0 for time in times}
     if not numbers:
         return ""
+    if report.run.command == WRITEBACK:  # it makes the server equal to the store
+        return ""
     (first, number), *rest = numbers.items()
-    was = "was" if number == 1 else "were"
+    was = "was" if number == 1 or report.totals["groups"] == 1 else "were"
     then = "".join(f", {count:,} {time} it" for time, count in rest)
     of_all = groups_text(report.totals["groups"] or 0)
     return f"{number:,} of {of_all} {was} stalled {first} the run{then}. "

@@ -118,7 +118,7 @@ def repeated(run_seq: int | None, *, is_repeat: bool) -> Iterable[str]:
 
 
 def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
-    """Yield a note if runs have claimed or deleted entries in the store only, not on the server.
+    """Yield a note if runs have changed entries in the store only, not on the server.
 
     Args:
         counts: `commands.server_view.only_in_store`.  None if the store mirrors no server.
@@ -126,8 +126,12 @@ def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
     if not counts or not any(counts.values()):
         return
     parts = [
-        number_of(counts[name], noun)
-        for name, noun in (("claimed", "claim"), ("deleted", "deletion"))
+        number_of(counts[name], *nouns)
+        for name, nouns in (
+            ("claimed", ("claim",)),
+            ("restored", ("restored entry", "restored entries")),
+            ("deleted", ("deletion",)),
+        )
         if counts[name]
     ]
     is_single = sum(counts.values()) == 1

@@ -49,6 +49,7 @@ def report_of_overview(
     limit: int | None,
     at_ms: int | None = None,
     *,
+    as_of: int | None = None,
     shows_server: bool = False,
 ) -> Report:
     """Return one row per group with the numbers of its pending entries, the worst group first.
@@ -59,6 +60,7 @@ def report_of_overview(
     Args:
         limit: the most groups to show, or None for all.
         at_ms: the time at which the age of the snapshots is computed.  None hides the age.
+        as_of: the number of the run whose result is shown.  None means now.
         shows_server: True if the entries are those of the server at the snapshots.
     """
     (totals,) = groups.select(
@@ -77,7 +79,7 @@ def report_of_overview(
     changed = () if totals[CHANGED] is None else (CHANGED,)
     total = ("total", groups_text(totals["groups"]), *_overview_numbers(totals, changed), oldest)
     return Report(
-        title=f"Pending in {where}{_ON_SERVER if shows_server else ''}",
+        title=f"Pending in {where}{_as_of(as_of)}{_ON_SERVER if shows_server else ''}",
         columns=overview_columns(stalled_ms, changed),
         rows=(
             *(
@@ -104,7 +106,7 @@ def report_of_overview(
                 "groups have pending entries but are missing from the table groups",
             ),
             *([] if totals["groups"] else [_NO_GROUP]),
-            *([] if shows_server else _only_in_store(totals[CHANGED] or 0)),
+            *([] if shows_server else _only_in_store(totals[CHANGED] or 0, as_of)),
         ),
         document={
             "command": "xpending",
@@ -155,12 +157,20 @@ _WORST_FIRST = (
     f"highest_delivery_count{DESCENDING}",
     *GROUP,
 )
-_ON_SERVER = ", as the server had it at the snapshots"
+_ON_SERVER = ", as the server had it at the snapshots and after writebacks"
 
 
-def _only_in_store(number: int) -> Iterable[str]:
-    if number:
-        entries = number_of(number, "entry was", "entries were")
+def _as_of(run_seq: int | None) -> str:
+    return "" if run_seq is None else f", as run {run_seq} left it"
+
+
+def _only_in_store(number: int, as_of: int | None) -> Iterable[str]:
+    if not number:
+        return
+    entries = number_of(number, "entry was", "entries were")
+    if as_of is not None:
+        yield f"{entries} changed by runs since the snapshot before run {as_of}, only in this store"
+    else:
         yield (
             f"{entries} changed by runs since the snapshot, only in this store. --view server shows"
             " them as the server had them. claimlib writeback makes the changes of a run on the"
@@ -214,6 +224,7 @@ def report_of_summary(
     summary: PendingSummary,
     changed: int | None = None,
     *,
+    as_of: int | None = None,
     shows_server: bool = False,
 ) -> Report:
     """Report the summary form of XPENDING for one group.
@@ -221,6 +232,7 @@ def report_of_summary(
     Args:
         changed: the number of entries that runs changed since the snapshot.  None if it is unknown,
             or if the store mirrors no server.
+        as_of: the number of the run whose result is shown.  None means now.
         shows_server: True if the entries are those of the server at the snapshots.
     """
     ids = [None if id_ is None else str(id_) for id_ in (summary.smallest, summary.largest)]
@@ -229,12 +241,13 @@ def report_of_summary(
     return Report(
         title=f"Pending in {visible(spell(stream))} / {visible(spell(group))}: {summary.number:,}"
         + (f", from {ids[0]} to {ids[1]}" if summary.number else "")
+        + _as_of(as_of)
         + (_ON_SERVER if shows_server else ""),
         columns=SUMMARY_COLUMNS,
         rows=tuple((visible(name), number) for name, number in owners),
         notes=(
             *unowned(without_owner),
-            *(() if shows_server else _only_in_store(changed or 0)),
+            *(() if shows_server else _only_in_store(changed or 0, as_of)),
         ),
         document={
             "command": "xpending",

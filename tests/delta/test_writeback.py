@@ -158,7 +158,9 @@ def test_the_server_then_has_what_its_own_xautoclaim_would_have_given_it(server,
     times = [(row["seen_time_ms"], row["active_time_ms"]) for row in alice]
     assert times == [(claimed_ms, claimed_ms)]
     run = find_run(store, "writeback:w")
-    assert only_in_store(store, run.run_seq, run.counts) == {"claimed": 0, "deleted": 0}
+    assert only_in_store(store, run.run_seq, run.counts) == dict.fromkeys(
+        ("claimed", "restored", "deleted"), 0
+    )
 
 
 def test_a_consumer_that_receives_nothing_is_not_created(server, client, swept):
@@ -228,7 +230,11 @@ def test_acknowledged_entries_are_acknowledged_unless_another_client_touched_the
         **dict.fromkeys(IDS[4:], ("bob", 1)),
     }
     run = find_run(swept, "writeback:w")
-    assert only_in_store(swept, run.run_seq, run.counts) == {"claimed": 2, "deleted": 2}
+    assert only_in_store(swept, run.run_seq, run.counts) == {
+        "claimed": 2,
+        "restored": 0,
+        "deleted": 2,
+    }
 
 
 @pytest.mark.usefixtures("_small_batches")

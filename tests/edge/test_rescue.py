@@ -32,6 +32,10 @@ def test_one_command_makes_the_store_and_claims_on_the_server(claimlib, client, 
     planned = counts(claimlib(*words, "--dry-run", "--run-id", "r"))
     assert (planned["claimed"], planned["moved"], planned["stalled"]) == (2, 0, 3)
     assert owners(state(client, "orders"))["1-0"] == ("bob", 1)
+    said = claimlib(*words[:-2], "--dry-run").out
+    assert "entries that would be given to another consumer" in said
+    assert "to see each group: claimlib xautoclaim" in said
+    assert "touched" not in said
     assert counts(claimlib(*words, "--run-id", "r")) == {
         "groups": 1,
         "pending_read": 3,
@@ -48,7 +52,13 @@ def test_one_command_makes_the_store_and_claims_on_the_server(claimlib, client, 
     assert owners(after) == {"1-0": ("alice", 2), "2-0": ("alice", 2)}
     assert set(owners(state(client, "other")).values()) == {("bob", 1)}
     again = claimlib(*words, "--run-id", "r")
-    assert counts(again)["moved"] == 2  # it is the same rescue, and changes nothing
+    assert counts(again)["moved"] == 2
+    assert json.loads(again.out)["is_repeat"] is True
+    assert state(client, "orders") == after
+    assert (
+        "this rescue was already done: nothing was read, claimed or sent"
+        in claimlib(*words[:-2], "--run-id", "r").out
+    )
     assert state(client, "orders") == after
     said = claimlib(*words[:-2])
     assert said.code == 0
@@ -66,8 +76,10 @@ def test_a_rescue_that_was_interrupted_continues(claimlib, client, server, store
     said = claimlib(*words, "--output", "json")
     assert counts(said)["moved"] == 5
     assert owners(state(client, "other")) == dict.fromkeys(IDS, ("alice", 2))
-    command = claimlib(*words).out.partition("to see what it did: claimlib ")[2]
-    assert "writeback:r" in claimlib(*shlex.split(command)).out
+    said = claimlib(*words).out
+    for hint, result in (("see the groups", "Run 2 (xautoclaim:r)"), ("undo it", "Undo of xauto")):
+        command = said.partition(f"to {hint}: claimlib ")[2].partition("\n")[0].partition(",")[0]
+        assert result in claimlib(*shlex.split(command)).out
 
 
 def test_several_consumers_and_live_ones_share_what_is_claimed_also_on_the_server(

@@ -131,7 +131,10 @@ def test_what_does_not_apply_is_left_out():
     assert "The store has no consumer group." in full_report_of_run(empty).notes
     notes = "\n".join(full_report_of_run(hand_made(undone_by="undo:u", can_be_undone=False)).notes)
     assert "undo:u has undone the run" in notes
-    not_sent = {"can_be_written_back": True, "only_in_store": {"claimed": 4, "deleted": 1}}
+    not_sent = {
+        "can_be_written_back": True,
+        "only_in_store": {"claimed": 4, "restored": 0, "deleted": 1},
+    }
     notes = "\n".join(full_report_of_run(hand_made(**not_sent)).notes)
     assert "4 claims and 1 deletion exist only in this store" in notes
     assert "on the server: claimlib writeback ./store 7 URL" in notes

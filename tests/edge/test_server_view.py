@@ -66,7 +66,7 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert f"on the server: claimlib writeback {store.where} 2 URL" in reported
     for words in ((), ("--count", "9")):
         listed = claimlib(*group, *words, "--view", "server").out.splitlines()
-        assert listed[0].endswith(", as the server had it at the snapshots")
+        assert listed[0].endswith(", as the server had it at the snapshots and after writebacks")
         assert "bob" in listed[-1]
         for view in ("server", "store"):
             shown = claimlib(*group, *words, "--view", view, "--output", "json")
@@ -82,7 +82,11 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert claimlib(*shlex.split(command)).code == 0
     reported = claimlib("report", store.where, "2", "--output", "json").out
     assert json.loads(reported)["written_back_by"].startswith("writeback:")
-    assert json.loads(reported)["only_in_store"] == {"claimed": 0, "deleted": 0}
+    assert json.loads(reported)["only_in_store"] == {
+        "claimed": 0,
+        "restored": 0,
+        "deleted": 0,
+    }
     assert claimlib("snapshot", server.url, store.where).code == 0
     code, _, after = rows(claimlib, store, *alarm)
     assert (code, after["orders:eu"]["changed_by_runs"]) == (0, 0)

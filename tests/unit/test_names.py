@@ -204,6 +204,7 @@ def test_a_name_with_stars_and_question_marks_put_in_matches_itself(name, data):
     [
         ("*", [b"", b"a", b"\xff", b"\n"], []),
         ("**", [b"a", b"\xff"], [b""]),
+        ("X", [b"X"], [b"", b"a"]),
         ("jobs:*", [b"jobs:", b"jobs:eu", b"jobs:\xff\n"], [b"jobs", b"Jobs:eu", b"xjobs:eu"]),
         ("*:eu", [b":eu", b"jobs:eu", b"\xff\\:eu"], [b"jobs:eu-1", b"jobs:eu\n", b"jobs:EU"]),
         ("a?c", [b"abc", b"a\\c", b"a\xffc", b"a\nc"], [b"ac", b"a\xc3\xa9c"]),

@@ -151,6 +151,17 @@ def test_a_link_is_resolved_only_in_a_path_that_leads_up(tmp_path: Path) -> None
     assert shown_path(link / ".." / "store") == tmp_path / "target" / "store"
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError, ValueError])
+def test_a_path_that_cannot_be_resolved_is_shown_as_it_is(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_path: Path) -> Path:
+        raise error
+
+    monkeypatch.setattr(Path, "resolve", fail)
+    assert shown_path(Path("/a/../b")) == Path("/a/../b")
+
+
 def test_a_store_is_writable_if_its_folder_its_tables_and_their_folders_are(
     tmp_path, monkeypatch
 ) -> None:
