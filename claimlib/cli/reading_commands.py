@@ -169,8 +169,8 @@ def xpending(
     delivered first). --stream and --group choose among all groups.
 
     On a store that mirrors a server, runs change only the store. --view server shows the entries as
-    the server had them at the snapshot. --fail-on-stalled checks these, unless --view store is
-    given.
+    the server had them at the snapshot and after writebacks. --fail-on-stalled checks these, unless
+    --view store is given.
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view

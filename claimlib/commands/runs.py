@@ -102,12 +102,12 @@ def run_in_request(run: FinishedRun) -> NamedRun:
     return NamedRun(request["run_seq"], request["run"])
 
 
-def undos_of(begun: Begun, run_seq: int) -> list[FinishedRun]:
+def undos_of(at: Begun | Store, run_seq: int) -> list[FinishedRun]:
     """Return the undo of a run, the undo of that undo, and so on.  Empty if there is none.
 
     A run can be undone only once.  To do the run again, the user undoes the undo.
     """
-    rows = begun.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
+    rows = at.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
     by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
     chain: list[FinishedRun] = []
     while (undone_by := by_undone.get(chain[-1].run_seq if chain else run_seq)) is not None:

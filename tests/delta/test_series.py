@@ -48,7 +48,7 @@ from claimlib.plans.snapshots import (
     readings,
 )
 from claimlib.plans.xpending_plan import idle_entries
-from claimlib.report.advise_report import verdict
+from claimlib.report.advise_report import sections, verdict
 from claimlib.runs.rollforward import ABANDONED
 from claimlib.schema import TABLES, Kind
 from claimlib.semantics.ids import StreamId
@@ -500,6 +500,9 @@ def test_one_snapshot_recommends_nothing(sample):
         1 + len(advice.groups)
     )
     assert verdict(advice).startswith("No min-idle is recommended, because one snapshot does not")
+    _, all_groups = sections(advice)
+    assert {row[1] for row in all_groups.table.rows} != {0}
+    assert {value for row in all_groups.table.rows for value in row[2:]} == {None}
 
 
 def test_a_value_that_claims_nothing_has_a_row_and_is_not_recommended(sample):
