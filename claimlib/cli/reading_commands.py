@@ -168,9 +168,9 @@ def xpending(
     group by id, of all groups the longest idle first (with --min-deliveries, the most often
     delivered first). --stream and --group choose among all groups.
 
-    On a store that mirrors a server, runs change only the store. --view server shows the entries as
-    the server had them at the snapshot and after writebacks. --fail-on-stalled checks these, unless
-    --view store is given.
+    On a store that mirrors a server, runs change only the store. --view server shows the
+    entries of the server: at the last snapshot, and after the writebacks since. --fail-on-stalled
+    checks these, unless --view store is given.
     """
     from claimlib.cli.output import show
     from claimlib.commands import server_view

@@ -228,23 +228,23 @@ def _print_commands(
     for line in commands.lines:
         terminal.out(line)
         has_lines = True
-    terminal.say(*not_shown(commands.hidden, "command"), *_done_since(opened, finished))
+    terminal.say(*not_shown(commands.hidden, "command"), *_warn_if_outdated(opened, finished))
     if not (has_lines or quiet):
         terminal.say("the run changed no matching entry, so there is no command to print")
 
 
-def _done_since(opened: Store, finished: FinishedRun) -> Iterable[str]:
-    """Yield a warning if the commands of a run are no longer what the user wants to send."""
+def _warn_if_outdated(opened: Store, finished: FinishedRun) -> Iterable[str]:
+    """Yield a warning if the run was undone or written back."""
     from claimlib.commands.runs import undos_of, writeback_of
 
     undos = undos_of(opened, finished.run_seq)
     if len(undos) % 2:
         undo = undos[-1]
-        yield f"run {undo.run_seq} ({undo.key}) has undone this run: the commands would do it again"
+        yield f"run {undo.run_seq} ({undo.key}) has undone this run: these commands would repeat it"
     writeback = writeback_of(opened, finished.run_seq)
     if writeback is not None:
         seq, key = writeback.run_seq, writeback.key
-        yield f"run {seq} ({key}) has already made the changes of this run on the server"
+        yield f"run {seq} ({key}) has written this run back: do not send these commands again"
 
 
 @command("abandon ./store snapshot:nightly-1")

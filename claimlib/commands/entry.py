@@ -62,7 +62,8 @@ def entry_history(
         group: the consumer group, or None for all groups of the stream.
 
     Raises:
-        RequestError: nothing is known of the entry, and the store has no such stream or group.
+        RequestError: the store has no such stream or group, and no event of the entry.  It is not
+            raised while a run is unfinished, or if `maintain` has deleted history.
 
     Examples:
         >>> entry_history(open_store("./store"), b"orders", parse_id("1-0")).pending
@@ -128,14 +129,15 @@ def refuse_unknown_names(
 ) -> None:
     """Raise RequestError if a store has no such consumer, group or stream.
 
-    Without this check, a typing error would look like a consumer without a history.
+    Without this check, a mistyped name would look like a consumer without a history.
 
     Args:
         stream: None for all streams.
         group: None for all groups.
 
     Raises:
-        RequestError: the store lacks one of the names.  The message has similar names.
+        RequestError: the store lacks one of the names.  The message has similar names.  It is not
+            raised while a run is unfinished, or if `maintain` has deleted history.
     """
     if stream is not None:
         _refuse_unknown_names(store, stream, group)
@@ -169,10 +171,10 @@ def _refuse_unknown_names(store: Store, stream: bytes, group: bytes | None) -> N
 
 
 def _may_have_been_known(store: Store) -> bool:
-    """Return True if names of the store may be missing from its tables.
+    """Return True if the tables may lack a name that the store has or had.
 
     An unfinished run has not written all its rows yet, and `maintain` may have deleted the history
-    of a stream that is gone.
+    of a deleted stream.
     """
     return bool(load_known_runs(store).unfinished) or deleted_history(store) is not None
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from claimlib.commands.preconditions import groups_like, refuse_shared_hashes
 from claimlib.commands.removal_guard import SourceState, check_removals
 from claimlib.commands.run_commands import UNDO, WRITEBACK
+from claimlib.commands.runs import claiming_undos
 from claimlib.engine.changes import lacking
 from claimlib.engine.relation import Relation, Rows, union_by_name
 from claimlib.errors import (
@@ -322,8 +323,8 @@ class _Changes:
         last_run_seq: the largest run number in the stored rows.  None if there are no rows.
         by_key: sums of the differences, see `Comparison.by_key`.  None if the store has no rows.
         removed: the number of rows that are removed.
-        claims: the number of changed rows that a run of the store had claimed.  Rows do not count
-            if a writeback moved them on the server, or an undo took the claim back.
+        claims: the number of changed rows that a run of the store had claimed.  A claim does not
+            count if a writeback made it on the server, or if an undo reversed it.
         rows: the journal rows of the changes.  None if only rows are added.
     """
 
@@ -337,16 +338,13 @@ class _Changes:
     rows: Relation | None = None
 
 
-# An undo takes claims back, unless it undoes an undo.
-_MAKES_CLAIMS = (
-    f"command NOT IN ('{SNAPSHOT}', '{IMPORT}', '{WRITEBACK}') AND (command <> '{UNDO}'"
-    f" OR get_json_object(request, '$.run') LIKE '{UNDO}:%')"
-)
-
-
 def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
     rows = staged_pending(begun.store, landing.uuid)
-    claims = begun.relation("runs").where(_MAKES_CLAIMS)
+    claims_again = ", ".join(map(str, claiming_undos(begun))) or "0"
+    claims = begun.relation("runs").where(
+        f"command NOT IN ('{SNAPSHOT}', '{IMPORT}', '{WRITEBACK}', '{UNDO}')"
+        f" OR run_seq IN ({claims_again})"
+    )
     stored = landing.stored(begun, "pending").where(landing.scope.has_group())
     with_claims = stored.sql(
         "SELECT * FROM {this} AS this LEFT JOIN"

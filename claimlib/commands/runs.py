@@ -107,12 +107,30 @@ def undos_of(at: Begun | Store, run_seq: int) -> list[FinishedRun]:
 
     A run can be undone only once.  To do the run again, the user undoes the undo.
     """
-    rows = at.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
-    by_undone = {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
+    by_undone = _undos(at)
     chain: list[FinishedRun] = []
     while (undone_by := by_undone.get(chain[-1].run_seq if chain else run_seq)) is not None:
         chain.append(undone_by)
     return chain
+
+
+def claiming_undos(at: Begun | Store) -> list[int]:
+    """Return the numbers of the undos that claim entries again, because they undo another undo.
+
+    An undo of such an undo gives the entries back again, so it does not count.
+    """
+    undone_by = {undo.run_seq: run_seq for run_seq, undo in _undos(at).items()}
+
+    def depth(run_seq: int) -> int:
+        return 1 + depth(undone_by[run_seq]) if run_seq in undone_by else 0
+
+    return [run_seq for run_seq in undone_by if depth(run_seq) % 2 == 0]
+
+
+def _undos(at: Begun | Store) -> dict[int, FinishedRun]:
+    """Return the undo of each undone run, by the number of the undone run."""
+    rows = at.relation("runs").where(f"command = '{UNDO}' AND {NOT_ABANDONED}").collect()
+    return {run_in_request(run).run_seq: run for run in map(FinishedRun.of, rows)}
 
 
 def list_runs(store: Store, limit: int | None = None) -> RunList:

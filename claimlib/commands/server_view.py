@@ -64,8 +64,8 @@ def only_in_store(
 ) -> Mapping[str, int] | None:
     """Return the numbers of entries that runs changed in the store, but not on the server.
 
-    The keys are `claimed`, `restored` and `deleted`.  The result is None if the store mirrors no
-    server.
+    The keys are `claimed`, `restored` (an undo gave the entries back to their earlier owners, or
+    made them pending again) and `deleted`.  The result is None if the store mirrors no server.
 
     Args:
         run_seq, counts: the number and the counts of the last run that is considered.

@@ -100,8 +100,8 @@ class SnapshotReply:
             entry_removed, group_removed, consumer_removed, stream_removed: rows, as decided.
             lost: the number of these rows that another writer changed first.
             claims_replaced: the replaced rows that a run of the store had given to another
-            consumer, without those that a writeback moved on the server.  Missing if there are
-            none.  If the server lost the moved rows since, its replication id has changed.
+            consumer.  Missing if there are none.  Claims that were written back or undone do not
+            count.  If the server lost written-back claims, `replication_changed` shows it.
             server_restarted: 1 if the server's run id has changed since the last snapshot.
             replication_changed: 1 if its replication id has changed since the last snapshot.
             removed_unexplained: removed rows of pending and entries whose removal the server does

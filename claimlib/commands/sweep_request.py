@@ -139,7 +139,8 @@ def checked(request: SweepRequest | Policy) -> Policy:
     parts: object = request
     if not isinstance(parts, Sequence) or not all(isinstance(part, SweepRequest) for part in parts):
         raise RequestError(
-            f"{request!r} is no SweepRequest, and no list of them: write SweepRequest(request)"
+            f"the request must be a SweepRequest or a list of SweepRequests, not {request!r}: write"
+            " SweepRequest(AutoclaimRequest(...))"
         )
     return request
 

@@ -165,7 +165,7 @@ class EmbeddedEngine:
             with self._prepared(large[value]) as (connection, select):
                 connection.execute(f"INSERT INTO {table} {select}")
 
-        _do_some_at_once(insert, large)
+        _do_concurrently(insert, large)
         rows = self.few(kept, limits.LIMITS.embedded_rows)
         return kept if rows is None else Rows(rows)
 
@@ -208,8 +208,8 @@ class EmbeddedEngine:
     def _copy_partitions(self, node: Node, folder: Path, name: str, partition: str) -> None:
         """Write the files of a table with partitions.
 
-        The partitions of large tables are written a few at a time, because that needs less memory
-        and time.
+        The partitions of large tables are written a few at a time, because writing all at once
+        needs more memory and time.
         """
         unordered, order = node, list[str]()
         if isinstance(node, Query) and node.limit is None:
@@ -222,7 +222,7 @@ class EmbeddedEngine:
             rows = Query(text, {"this": large[value]}, tuple(order))
             self._copy(rows, folder / f"{partition}={value}", name)
 
-        _do_some_at_once(copy, large)
+        _do_concurrently(copy, large)
         sorted_by = (partition, *order) if order else ()
         rows = Query("SELECT * FROM {this} AS this", {"this": remaining}, sorted_by)
         self._copy(rows, folder, f"{name}-other", f"PARTITION_BY ({_identifier(partition)})")
@@ -438,21 +438,21 @@ class EmbeddedEngine:
             return self._database.cursor()
 
 
-def _do_some_at_once(work: Callable[[str], None], parts: Iterable[str]) -> None:
-    """Do the work of each part, a few at the same time.
+def _do_concurrently(work: Callable[[str], None], partitions: Iterable[str]) -> None:
+    """Do the work of each partition, a few at the same time.
 
-    Python's part of the work uses one processor.  Meanwhile DuckDB works on another part.  If the
-    work of a part fails, the parts that have not begun are cancelled.
+    While Python decides one partition on one processor, DuckDB works on another partition.  If a
+    partition fails, those that have not begun are cancelled.
     """
-    with ThreadPoolExecutor(limits.LIMITS.parts_at_once) as threads:
-        running = [threads.submit(work, part) for part in parts]
+    with ThreadPoolExecutor(limits.LIMITS.partitions_at_once) as threads:
+        running = [threads.submit(work, partition) for partition in partitions]
         try:
             ended, _ = wait(running, return_when=FIRST_EXCEPTION)
         finally:
             threads.shutdown(cancel_futures=True)
-    for part in running:
-        if part in ended:
-            part.result()
+    for future in running:
+        if future in ended:
+            future.result()
 
 
 def _drop(connection: DuckDBPyConnection, table: str) -> None:

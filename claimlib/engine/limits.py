@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Hold the thresholds in rows, bytes, files and parts.
+    """Hold the thresholds in rows, bytes, files and partitions.
 
     Attributes:
         embedded_rows: the most rows that the embedded engine keeps for several statements.
@@ -25,7 +25,7 @@ class Limits:
         file_rows: the most rows in a file that Spark writes, because a page reads whole files.
         partition_rows: the fewest rows per partition, on average, with which the embedded engine
             computes each partition by itself.
-        parts_at_once: the number of these partitions that it computes at the same time.
+        partitions_at_once: the number of these partitions that it computes at the same time.
         table_bytes: the largest (compressed) size of a table that is read into memory.
         unpacked_bytes: the most uncompressed bytes of a table that are read into memory, because
             files compress similar payloads well.
@@ -41,7 +41,7 @@ class Limits:
     rows_per_change: int = 4
     file_rows: int = 250_000
     partition_rows: int = 250_000
-    parts_at_once: int = 2
+    partitions_at_once: int = 2
     table_bytes: int = 8 * 2**20
     unpacked_bytes: int = 64 * 2**20
     table_files: int = 10_000

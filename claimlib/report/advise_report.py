@@ -81,16 +81,18 @@ def verdict(advice: Advice) -> str:
     return (
         f"min-idle {_exact(chosen)} is recommended for all groups together"
         f" ({seen}): it would have claimed {entries_text(chosen['claimed'])}, and the work of"
-        f" {chosen['acknowledged']:,} ({share}) would have been done twice{wait}{_open(chosen)}"
+        f" {chosen['acknowledged']:,} ({share}) would have been done twice{wait}"
+        f"{_still_pending(chosen)}"
     )
 
 
-def _open(choice: Record) -> str:
-    """Return the sentence on the entries of which it is not known what became of them."""
+def _still_pending(choice: Record) -> str:
+    """Return a sentence with the number of entries that were still pending at the last snapshot."""
     number = choice["still_pending"]
     if not number:
         return ""
-    return f". {number:,} of the claimed entries {'is' if number == 1 else 'are'} still pending"
+    was = "was" if number == 1 else "were"
+    return f". {number:,} of these entries {was} still pending at the last snapshot"
 
 
 def sections(advice: Advice) -> tuple[Section, ...]:

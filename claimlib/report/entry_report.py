@@ -21,8 +21,8 @@ CONSUMER_COLUMNS = headings("at_ms", "change", "event", "run_seq", "key", *GROUP
 _TIMES = {"at_ms", "delivery_time_ms"}
 
 
-_NEVER_SEEN = "no run changed it, and no snapshot or import saw it pending"
-_NOTHING_MOVED = "no run took an entry from it, or gave one to it"
+_NEVER_SEEN = "no finished run changed it, and no snapshot or import found it pending"
+_NOTHING_MOVED = "no finished run took an entry from it, or gave one to it"
 
 
 def report_of_entry(history: EntryHistory, limit: int | None = DEFAULT_LIMIT) -> Report:
@@ -132,7 +132,7 @@ def _state(history: EntryHistory) -> Iterable[str]:
 
 
 def _no_events(what: str, meaning: str, events: int) -> Iterable[str]:
-    """Yield a note if there are no events, because the user may have mistyped an id."""
+    """Yield a note with the reason if there are no events."""
     if not events:
         yield f"no event of this {what}: {meaning}"
 

@@ -82,8 +82,8 @@ def _notes(reply: RescueReply, place: str) -> Iterable[str]:
     where, sweep = shlex.quote(place), shlex.quote(f"xautoclaim:{reply.run_id}")
     if reply.is_repeat:
         yield (
-            "this rescue was already done: nothing was read, claimed or sent. The numbers are those"
-            " of the first time. A new rescue needs a new run id"
+            "this rescue was already done: nothing was read, claimed or sent. All numbers except"
+            " stalled are from the earlier call. For a new rescue, use another --run-id"
         )
     if reply.dry_run:
         yield (

@@ -80,7 +80,7 @@ def _stalled(report: RunReport) -> str:
     numbers = {time: report.totals[f"stalled_groups_{time}"] or 0 for time in times}
     if not numbers:
         return ""
-    if report.run.command == WRITEBACK:  # it makes the server equal to the store
+    if report.run.command == WRITEBACK:  # its changes of the store are those on the server
         return ""
     (first, number), *rest = numbers.items()
     was = "was" if number == 1 or report.totals["groups"] == 1 else "were"

@@ -129,7 +129,7 @@ def only_in_store(counts: Mapping[str, int] | None) -> Iterable[str]:
         number_of(counts[name], *nouns)
         for name, nouns in (
             ("claimed", ("claim",)),
-            ("restored", ("restored entry", "restored entries")),
+            ("restored", ("undone claim",)),
             ("deleted", ("deletion",)),
         )
         if counts[name]

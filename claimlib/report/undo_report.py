@@ -84,7 +84,7 @@ def _kept(rows: FetchedRows) -> Iterable[str]:
     yield from counted(number, "entry was left alone", "entries were left alone")
     names = ", ".join(" / ".join(str(visible(name)) for name in row.values()) for row in rows.shown)
     more = f", and {rows.hidden:,} more (--output json lists them)" if rows.hidden else ""
-    yield f"kept: it changed since the run, by another run, a writer or a client: {names}{more}"
+    yield f"another run, writer or client changed these since the run: {names}{more}"
 
 
 def _lost(counts: Mapping[str, int]) -> Iterable[str]:
@@ -95,7 +95,7 @@ def _lost(counts: Mapping[str, int]) -> Iterable[str]:
 def _restored_values(counts: Mapping[str, int]) -> Iterable[str]:
     names = {CONSUMERS: "consumer", CURSORS: "cursor", GROUPS: "last delivered id"}
     for count, name in names.items():
-        yield from counted(counts[count], f"{name} put back", f"{name}s put back")
+        yield from counted(counts[count], f"{name} was restored", f"{name}s were restored")
 
 
 def _on_server(reply: UndoReply, where: str) -> Iterable[str]:

@@ -157,7 +157,7 @@ _WORST_FIRST = (
     f"highest_delivery_count{DESCENDING}",
     *GROUP,
 )
-_ON_SERVER = ", as the server had it at the snapshots and after writebacks"
+_ON_SERVER = " on the server: at the last snapshot, and after the writebacks since"
 
 
 def _as_of(run_seq: int | None) -> str:
@@ -169,7 +169,7 @@ def _only_in_store(number: int, as_of: int | None) -> Iterable[str]:
         return
     entries = number_of(number, "entry was", "entries were")
     if as_of is not None:
-        yield f"{entries} changed by runs since the snapshot before run {as_of}, only in this store"
+        yield f"at the end of run {as_of}, {entries} changed by runs only in this store"
     else:
         yield (
             f"{entries} changed by runs since the snapshot, only in this store. --view server shows"

@@ -56,11 +56,11 @@ def spell(name: bytes) -> str:
     UTF-8 stays as it is, any other byte becomes `\xhh`, and `\` becomes `\\`.
 
     Raises:
-        NameSpellingError: the name is a text.
+        NameSpellingError: the name is not bytes.
     """
     if not isinstance(name, bytes):
         raise NameSpellingError(
-            f"a name must be bytes, not {name!r}: write b'orders', or name.encode()", text=name
+            f"a name must be bytes, not {name!r}: write b'...', or name.encode()", text=name
         )
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 

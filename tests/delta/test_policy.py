@@ -46,6 +46,6 @@ def test_each_group_gets_the_first_request_that_matches_and_the_others_are_left_
 @pytest.mark.parametrize(
     "request_", [AutoclaimRequest(b"c", 1), [AutoclaimRequest(b"c", 1)], "c"], ids=repr
 )
-def test_what_is_no_sweep_request_is_refused_with_what_to_write(store, request_):
-    with pytest.raises(RequestError, match=r"is no SweepRequest, and no list of them: write Sweep"):
+def test_what_is_no_sweep_request_is_refused_with_a_remedy(store, request_):
+    with pytest.raises(RequestError, match="must be a SweepRequest or a list of Sweep"):
         xautoclaim(store, request_)

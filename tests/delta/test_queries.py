@@ -34,7 +34,7 @@ LATER_MS = NOW_MS + 10**6
 # more says why here.  Four or five of Spark's are the look at what the newest run has seen of the
 # tables.  Elsewhere each version of a small table is fetched once, by one query and four of
 # Delta's; to look up a version is one.  Before a run changes a table that it has not read, it asks
-# Delta for the table's size.  In a new session the first command has three more.
+# Delta for the table's size.  The first command in a new session runs three more queries.
 MOST: dict[str, tuple[int, int, Callable[[Store], object]]] = {
     "a dry run": (5, 29, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, dry_run=True)),
     "a sweep": (26, 66, lambda store: xautoclaim(store, SWEEP, now_ms=LATER_MS, run_id="x")),

@@ -567,7 +567,7 @@ def test_a_repeat_gives_the_same_reply_and_another_run_id_is_refused(server, cli
     )
 
 
-def test_claims_that_were_written_back_are_not_overwritten_by_a_snapshot(server, client, swept):
+def test_a_snapshot_does_not_count_written_back_claims_as_overwritten(server, client, swept):
     write(swept, server)
     client.xclaim("s", GROUP, "bob", 0, ["1-0", "2-0"])
     assert "claims_replaced" not in mirror(swept, server).counts
@@ -576,17 +576,24 @@ def test_claims_that_were_written_back_are_not_overwritten_by_a_snapshot(server,
     assert mirror(swept, server).counts["claims_replaced"] == 2
 
 
-def test_claims_that_were_undone_are_not_overwritten_by_a_snapshot(server, client, swept):
+def test_a_snapshot_does_not_count_undone_claims_as_overwritten(server, client, swept):
     undo(swept, "r", run_id="undo")
     client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
     assert "claims_replaced" not in mirror(swept, server).counts
 
 
-def test_claims_that_were_undone_and_done_again_are_overwritten(server, client, swept):
+def test_a_snapshot_counts_claims_that_were_undone_and_done_again(server, client, swept):
     undo(swept, "r", run_id="undo")
     undo(swept, "undo:undo", run_id="again")
     client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
     assert mirror(swept, server).counts["claims_replaced"] > 0
+
+
+def test_a_snapshot_does_not_count_claims_whose_third_undo_reversed_them(server, client, swept):
+    for undone, run_id in (("xautoclaim:r", "one"), ("undo:one", "two"), ("undo:two", "three")):
+        undo(swept, undone, run_id=run_id)
+    client.xclaim("s", GROUP, "carl", 0, ["1-0", "2-0"])
+    assert "claims_replaced" not in mirror(swept, server).counts
 
 
 def test_twenty_thousand_entries_take_seconds(server, client, store):

@@ -35,7 +35,8 @@ def test_the_report_begins_with_the_recommended_value(claimlib, series):
     assert said.out.startswith(
         "min-idle 1h30m is recommended for all groups together (48 snapshots): it would have"
         " claimed 66 entries, and the work of 5 (8%) would have been done twice."
-        " The others had waited for 1h37m (median). 27 of the claimed entries are still pending\n"
+        " The others had waited for 1h37m (median). 27 of these entries were still"
+        " pending at the last snapshot\n"
     )
     assert "\norders  billing         2h " in said.out
     assert "\nAll groups together\n" in said.out

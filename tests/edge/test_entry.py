@@ -59,12 +59,15 @@ def test_a_consumer_is_shown_with_what_it_lost_and_received(claimlib, store):
     )
 
 
-def test_a_known_name_without_events_is_told(claimlib, store):
+def test_a_known_name_without_events_gets_a_note(claimlib, store):
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     said = claimlib("entry", store.where, "s", "99-0").out
-    assert "no event of this entry: no run changed it, and no snapshot or import saw it" in said
+    assert "no event of this entry: no finished run changed it, and no snapshot" in said
     said = claimlib("entry", store.where, "--consumer", "dead").out
-    assert "no event of this consumer: no run took an entry from it, or gave one to it" in said
+    assert (
+        "no event of this consumer: no finished run took an entry from it, or gave one to it"
+        in said
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_a_name_that_only_one_table_has_is_known(claimlib, store):
         assert claimlib("entry", store.where, *words).code == 0, words
 
 
-def test_an_unknown_name_may_be_of_an_unfinished_run(claimlib, store):
+def test_an_unknown_name_is_accepted_while_a_run_is_unfinished(claimlib, store):
     write_keyspace(store, keyspace(b"s"), NOW_MS)
 
     def stop(phase, detail):

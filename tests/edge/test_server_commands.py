@@ -94,9 +94,9 @@ def test_what_the_limit_cuts_off_is_counted_and_other_runs_are_refused(
     assert all_of_them.err == ""
     words = ("runs", store_path, "xautoclaim:r", "--as-commands", "--quiet")
     assert claimlib("writeback", store_path, "r", server.url, "--run-id", "w").code == 0
-    assert "run 3 (writeback:w) has already made the changes of this" in claimlib(*words).err
+    assert "run 3 (writeback:w) has written this run back: do not send" in claimlib(*words).err
     assert claimlib("undo", store_path, "r", "--run-id", "u").code == 0
-    assert "run 4 (undo:u) has undone this run: the commands would do" in claimlib(*words).err
+    assert "run 4 (undo:u) has undone this run: these commands would" in claimlib(*words).err
     assert claimlib("undo", store_path, "u", "--run-id", "again").code == 0
     assert "has undone" not in claimlib(*words).err
     refused = claimlib("runs", store_path, "snapshot:s", "--as-commands")

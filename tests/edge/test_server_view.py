@@ -46,7 +46,7 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert on_server["orders:eu"]["stalled"] == 6
     assert on_server["orders:eu"]["oldest_idle_ms"] >= DAY_MS
     said = claimlib("xpending", store.where, *alarm)
-    assert "as the server had it at the snapshots" in said.out
+    assert "on the server: at the last snapshot" in said.out
     assert "stalled on the server: 6 entries in 1 group have been idle for 15m" in said.err
     code, view, in_store = rows(claimlib, store, *alarm, "--view", "store")
     assert (code, view) == (0, "store")
@@ -66,7 +66,7 @@ def test_an_alarm_judges_what_the_server_has_and_a_sweep_says_what_only_the_stor
     assert f"on the server: claimlib writeback {store.where} 2 URL" in reported
     for words in ((), ("--count", "9")):
         listed = claimlib(*group, *words, "--view", "server").out.splitlines()
-        assert listed[0].endswith(", as the server had it at the snapshots and after writebacks")
+        assert listed[0].endswith(": at the last snapshot, and after the writebacks since")
         assert "bob" in listed[-1]
         for view in ("server", "store"):
             shown = claimlib(*group, *words, "--view", view, "--output", "json")

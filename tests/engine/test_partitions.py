@@ -118,13 +118,13 @@ def test_a_dry_run_decides_the_same_rows(
 
     at_once = decided(filled)
     inserted: list[str] = []
-    do_some_at_once = embedded._do_some_at_once
+    do_concurrently = embedded._do_concurrently
 
     def noted(work: Callable[[str], None], parts: Mapping[str, object]) -> None:
         inserted.extend(parts)
-        do_some_at_once(work, parts)
+        do_concurrently(work, parts)
 
-    monkeypatch.setattr(embedded, "_do_some_at_once", noted)
+    monkeypatch.setattr(embedded, "_do_concurrently", noted)
     set_limits(monkeypatch, partition_rows=0)
     set_limits(monkeypatch, embedded_rows=0)
     assert decided(store_path) == at_once
@@ -152,7 +152,7 @@ def test_after_an_error_the_parts_that_have_not_begun_are_cancelled(
         assert cancelled.wait(60)
 
     monkeypatch.setattr(embedded, "ThreadPoolExecutor", Threads)
-    set_limits(monkeypatch, parts_at_once=2)
+    set_limits(monkeypatch, partitions_at_once=2)
     with pytest.raises(ValueError, match=rf"\A{failing}\Z"):
-        embedded._do_some_at_once(work, "abcdefgh")
+        embedded._do_concurrently(work, "abcdefgh")
     assert {*begun} <= {*"abc"}

@@ -118,7 +118,7 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it():
     assert raised.fields == {"extra": "spark", "package": "pyspark"}
 
 
-def test_an_expired_version_is_named_with_how_long_versions_are_kept():
+def test_the_error_for_an_expired_version_names_the_retention_property():
     raised = errors.VersionExpiredError.of("pending", 3)
     assert raised.message.startswith("version 3 of pending can no longer be read")
     assert "delta.deletedFileRetentionDuration" in raised.message

@@ -145,7 +145,7 @@ def test_a_request_with_a_count_out_of_range_cannot_be_made(count):
         ({"min_idle_ms": 1, "count": "10"}, "count must be a whole number, not '10'"),
     ],
 )
-def test_a_number_of_another_type_is_refused_with_what_to_write(values, message):
+def test_a_number_of_another_type_is_refused_with_a_remedy(values, message):
     with pytest.raises(RequestError, match=re.escape(message)):
         AutoclaimRequest(b"c", **values)
 

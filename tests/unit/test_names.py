@@ -77,8 +77,8 @@ def test_a_text_that_spells_no_name_is_refused(text):
         unspell(text)
 
 
-def test_a_name_that_is_a_text_is_refused_with_what_to_write():
-    with pytest.raises(NameSpellingError, match=r"must be bytes, not 'orders': write b'orders'"):
+def test_a_name_that_is_a_text_is_refused_with_a_remedy():
+    with pytest.raises(NameSpellingError, match=r"must be bytes, not 'orders': write b'"):
         spell("orders")
 
 

@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_listed_is_left_to_the_reader_of_the_table(
     check_writable(tmp_path, ["pending"])
 
 
-def test_a_link_is_resolved_only_in_a_path_that_leads_up(tmp_path: Path) -> None:
+def test_a_link_is_resolved_only_in_a_path_with_two_dots(tmp_path: Path) -> None:
     (tmp_path / "target" / "deep").mkdir(parents=True)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "target" / "deep")
