@@ -76,7 +76,7 @@ def period_report(store: Store, since_ms: int, until_ms: int | None = None) -> P
     ended = store.relation("runs").where(f"ended_ms BETWEEN {since_ms:d}L AND {end_ms:d}L")
     (totals,) = plan.totals(ended).collect()
     first, last = totals.pop("first_run") or 0, totals.pop("last_run") or 0
-    in_range = store.relation("journal").where(f"run_seq BETWEEN {first:d}L AND {last:d}L")
+    in_range = store.relation("journal").of_runs(first, last)
     # A run between them may have ended later, or not at all.
     journal = in_range.sql(
         "SELECT this.* FROM {this} AS this LEFT SEMI JOIN {ended} AS ended"

@@ -55,7 +55,7 @@ def changes_since(at: Reading, read: Relation) -> Relation:
     Args:
         read: `sources_of_groups`.
     """
-    journal = at.store.relation("journal").where(f"run_seq > {_first_seq(read):d}L")
+    journal = at.store.relation("journal").of_runs(_first_seq(read) + 1)
     return plan.changes_since(journal, read, at.last_seq).reused()
 
 

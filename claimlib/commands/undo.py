@@ -328,10 +328,14 @@ class _RestoringRows:
 
     def _later(self, *kinds: Kind) -> Relation:
         """Return the journal rows of later runs, except those of the writeback of the run."""
-        first, end = self.decided.row.run_seq, self.begun.run_seq
-        return self.begun.store.relation("journal").where(
-            f"run_seq > {first:d}L AND run_seq < {end:d}L AND run_seq <> {self.writeback_seq:d}L"
-            f" AND {of_kinds(*kinds)} AND {in_buckets(self.buckets)}"
+        first, last = self.decided.row.run_seq + 1, self.begun.run_seq - 1
+        return (
+            self.begun.store.relation("journal")
+            .of_runs(first, last)
+            .where(
+                f"run_seq <> {self.writeback_seq:d}L"
+                f" AND {of_kinds(*kinds)} AND {in_buckets(self.buckets)}"
+            )
         )
 
 

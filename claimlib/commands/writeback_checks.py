@@ -95,7 +95,7 @@ def check_no_newer_snapshot(begun: Begun, finished: FinishedRun, groups_of_run: 
     if begun.relation("runs").where(f"run_seq > {seq:d}L AND {is_reading}").is_empty():
         return
     kinds = f"kind IN ('{Kind.GROUP}', '{Kind.GROUP_REMOVED}')"
-    journal = begun.store.relation("journal").where(f"run_seq > {seq:d}L AND {kinds}")
+    journal = begun.store.relation("journal").of_runs(seq + 1).where(kinds)
     newer = journal.sql(
         "SELECT j.run_seq, j.stream, j.consumer_group FROM {this} AS j"
         f" LEFT SEMI JOIN {{groups_of_run}} AS g USING ({', '.join(GROUP)})",

@@ -402,6 +402,7 @@ class EmbeddedEngine:
         # DuckDB knows the names of simple types, too.
         known = replace(known, columns={**scan.may_lack, **known.columns})
         files = known if scan.partition is None else known.of_partition(*scan.partition)
+        files = files if scan.runs is None else files.of_runs(*scan.runs)
         return files if scan.bounds is None else files.within(scan.bounds.by_bucket)
 
     def _files_of_version(self, table: str, version: int | None) -> TableFiles:

@@ -34,6 +34,7 @@ class TableFiles:
             Files whose number is not in the log do not count.
         id_ms: by path, the smallest and the largest `id_ms` of each file of the version, as far as
             the log has them.
+        run_seq: the same for `run_seq`.
         deleted: one row per deleted row of the version: path, row (its number in the file).  None
             if no file has a deletion vector.
     """
@@ -44,6 +45,7 @@ class TableFiles:
     paths: Mapping[str | None, Sequence[str]]
     number_of_rows: int
     id_ms: Mapping[str, tuple[int, int]]
+    run_seq: Mapping[str, tuple[int, int]]
     deleted: pa.Table | None
 
     def of_partition(self, partition: str, value: str | None) -> TableFiles:
@@ -57,6 +59,15 @@ class TableFiles:
         if self.partition != partition:
             return self
         return replace(self, paths={of: paths for of, paths in self.paths.items() if of == value})
+
+    def of_runs(self, first: int, last: int) -> TableFiles:
+        """Return the files that may have rows of the runs from `first` to `last`."""
+
+        def is_wanted(path: str) -> bool:
+            least, most = self.run_seq.get(path, _ANY)
+            return least <= last and first <= most
+
+        return self._only({of: list(filter(is_wanted, paths)) for of, paths in self.paths.items()})
 
     def within(self, by_bucket: Sequence[tuple[int, int, int]]) -> TableFiles:
         """Return the files that may have rows in any of the given intervals.
@@ -76,7 +87,12 @@ class TableFiles:
             value: [path for path in paths if value is None or is_wanted(path, value)]
             for value, paths in self.paths.items()
         }
-        return replace(self, paths={value: paths for value, paths in wanted.items() if paths})
+        return self._only(wanted)
+
+    def _only(self, paths: Mapping[str | None, Sequence[str]]) -> TableFiles:
+        return replace(
+            self, paths={value: of_value for value, of_value in paths.items() if of_value}
+        )
 
 
 _ANY = (-(2**63), 2**63 - 1)
@@ -208,13 +224,14 @@ def files_of(folder: Path, version: int | None) -> TableFiles:
         partition,
         paths,
         (is_counted and pc.sum(actions["num_records"]).as_py()) or 0,
-        _ends_of_ids(folder, flat),
+        _ends_of(folder, flat, "id_ms"),
+        _ends_of(folder, flat, "run_seq"),
         deleted_rows(table),
     )
 
 
-def _ends_of_ids(folder: Path, actions: pa.Table) -> dict[str, tuple[int, int]]:
-    names = ("path", "min.id_ms", "max.id_ms")
+def _ends_of(folder: Path, actions: pa.Table, column: str) -> dict[str, tuple[int, int]]:
+    names = ("path", f"min.{column}", f"max.{column}")
     if not {*names} <= {*actions.column_names}:
         return {}
     rows = zip(*(actions[name].to_pylist() for name in names), strict=True)

@@ -73,6 +73,8 @@ class TableScan:
         partition: a partition column and its value.  Only rows with this value are read.  If the
             value is None, no rows are read.  A table that the column does not partition is read as
             a whole.
+        runs: the first and the last number of the wanted rows' runs (`run_seq`).  None means all
+            runs.  Files without a row of these runs need not be read.
         may_lack: the SQL type of each column that an old version may lack.  There it is null.
     """
 
@@ -80,6 +82,7 @@ class TableScan:
     version: int | None
     columns: tuple[str, ...]
     bounds: IdBounds | None = None
+    runs: tuple[int, int] | None = None
     partition: tuple[str, str | None] | None = None
     may_lack: Mapping[str, str] = field(default_factory=dict)
 
@@ -265,7 +268,25 @@ class Relation:
 
     def within(self, bounds: IdBounds) -> Relation:
         """Return the rows within bounds.  Files of a table that have none of them are not read."""
-        return Relation(self.engine, _bounded(self.node, bounds)).where(bounds.sql())
+
+        def bounded(scan: TableScan) -> TableScan:
+            return replace(scan, bounds=bounds) if scan.bounds is None else scan
+
+        return Relation(self.engine, _with_scans(self.node, bounded)).where(bounds.sql())
+
+    def of_runs(self, first: int, last: int | None = None) -> Relation:
+        """Return the rows that some runs wrote.  Files of a table without such rows are not read.
+
+        Args:
+            first, last: the numbers of the runs (`run_seq`), inclusive.  None means no last run.
+        """
+        high = 2**63 - 1 if last is None else last
+
+        def of_runs(scan: TableScan) -> TableScan:
+            return replace(scan, runs=(first, high)) if scan.runs is None else scan
+
+        is_in = f"run_seq BETWEEN {first:d}L AND {high:d}L"
+        return Relation(self.engine, _with_scans(self.node, of_runs)).where(is_in)
 
     def distinct(self, *columns: str) -> Relation:
         """Return the distinct values of some columns, or of all columns if none is named."""
@@ -441,12 +462,12 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _BRACKETS = re.compile(r"\([^()]*\)")
 
 
-def _bounded(node: Node, bounds: IdBounds) -> Node:
-    """Return a node with the same rows within bounds.  It may lack rows outside the bounds."""
+def _with_scans(node: Node, changed: Callable[[TableScan], TableScan]) -> Node:
+    """Return a node with other scans, if its rows are a part of the rows of its tables."""
     if isinstance(node, TableScan):
-        return replace(node, bounds=bounds) if node.bounds is None else node
+        return changed(node)
     if isinstance(node, Query) and node.is_part and not node.order_by and node.limit is None:
-        inputs = {name: _bounded(child, bounds) for name, child in node.inputs.items()}
+        inputs = {name: _with_scans(child, changed) for name, child in node.inputs.items()}
         return replace(node, inputs=inputs)
     return node
 

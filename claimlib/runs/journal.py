@@ -337,7 +337,7 @@ def rows_of(store: Store, run_seq: int, *kinds: Kind) -> Relation:
 
 
 def _of_run(store: Store, run_seq: int) -> Relation:
-    return store.relation("journal").where(f"run_seq = {run_seq:d}L")
+    return store.relation("journal").of_runs(run_seq, run_seq)
 
 
 def decided_by(store: Store, run_seq: int) -> Decided:
