@@ -133,7 +133,7 @@ class FolderWriter:
         return replaced
 
     def clean_log(self, table: str) -> None:
-        """See `Writer`.  By itself, delta-rs writes a checkpoint only every hundred versions."""
+        """See `Writer`."""
         local = self._writable(table)
         with errors_mapped(table, local.version):
             local.clean_log()

@@ -243,7 +243,7 @@ class LocalTable:
         return used is not None and used >= token.version
 
     def commit(self, files: Sequence[DataFile], how: Commit) -> bool:
-        """Commit files as the version after this one.
+        """Commit files as the version after this one, and write a checkpoint after ten versions.
 
         Return False if another writer has committed that version.
 
@@ -260,6 +260,7 @@ class LocalTable:
                 raise
             # delta-rs may report a failure although it has made the commit.
             return later.has_any(files)
+        self._write_checkpoint_if_due(self.version + 1)
         return True
 
     def delete(self, conditions: Sequence[Condition], note: str | None = None) -> bool:
@@ -348,17 +349,23 @@ class LocalTable:
     def clean_log(self) -> None:
         """Write a checkpoint of the log, and delete log files that are older than their retention.
 
-        No checkpoint is written if the newest one is at most ten versions old.
-
         Raises:
             Exception: delta-rs, or the file system, cannot write.
         """
         from deltalake import DeltaTable
 
-        table = DeltaTable(self._folder.as_uri())
-        if table.version() - version_at_checkpoint(self._folder) > _VERSIONS_PER_CHECKPOINT:
-            table.create_checkpoint()
-        table.cleanup_metadata()
+        self._write_checkpoint_if_due(self.version)
+        DeltaTable(self._folder.as_uri()).cleanup_metadata()
+
+    def _write_checkpoint_if_due(self, version: int) -> None:
+        """Write a checkpoint if the newest one is at least ten versions older than a version.
+
+        Otherwise the log would take longer to read after each commit.
+        """
+        from deltalake import DeltaTable
+
+        if version - version_at_checkpoint(self._folder) >= _VERSIONS_PER_CHECKPOINT:
+            DeltaTable(self._folder.as_uri()).create_checkpoint()
 
     def removable(self) -> dict[Path, int]:
         """Return the files that no version within the table's retention uses, with their sizes.

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from claimlib.commands.sweep_request import SweepRequest
 from claimlib.commands.xautoclaim import xautoclaim
+from claimlib.runs.journal import find_decided
 from claimlib.semantics.model import AutoclaimRequest
 from claimlib.store import lock
 from claimlib.testing.keyspace_rows import write_keyspace
@@ -110,18 +111,29 @@ def test_a_damaged_file_is_named_and_the_command_succeeds_once_it_is_restored(
 
 
 def test_a_run_whose_decision_cannot_be_read_back_is_finished_once_the_file_is_restored(
-    claimlib, damaged
+    claimlib, damaged, tmp_path, monkeypatch
 ):
-    """Remove a data file that only the check of the written decision reads."""
-    file = newest_data(damaged / "journal")
-    whole = file.read_bytes()
-    file.unlink()
-    said = claimlib("xautoclaim", damaged, *SWEEP)
+    lost = []
+
+    def find_without_a_file(store, run_seq):
+        lost.append(newest_data(damaged / "journal"))
+        lost[0].rename(tmp_path / "lost")
+        return find_decided(store, run_seq)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("claimlib.runs.protocol.find_decided", find_without_a_file)
+        said = claimlib("xautoclaim", damaged, *SWEEP)
     assert said.code == 4
+    (file,) = lost
     assert f"version 2 of the table journal cannot be read, because {file} is missing" in said.err
-    file.write_bytes(whole)
+    (tmp_path / "lost").rename(file)
     assert claimlib("xautoclaim", damaged, *SWEEP).code == 0
     assert opened(damaged).relation("runs").count() == 2
+
+
+def test_a_run_does_not_need_the_journal_files_of_other_runs(claimlib, damaged):
+    newest_data(damaged / "journal").unlink()
+    assert claimlib("xautoclaim", damaged, *SWEEP).code == 0
 
 
 def test_a_damaged_checkpoint_is_deleted_as_the_message_says(claimlib, damaged):

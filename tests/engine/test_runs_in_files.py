@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
 from claimlib.runs.journal import decided_by
 from claimlib.semantics.model import AutoclaimRequest
+from claimlib.store.local import version_at_checkpoint
 from claimlib.store.tables import Store
 from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.pels import NOW_MS, keyspace
@@ -53,3 +54,17 @@ def test_files_of_other_runs_are_not_read(swept):
         (journal / path).unlink()
     assert rows(swept, 2, 3) == before
     assert decided_by(swept, 2).counts == decided
+
+
+def test_a_checkpoint_is_written_after_ten_versions(folder_store):
+    write_keyspace(folder_store, keyspace(b"s"), NOW_MS)
+    journal = Path(folder_store.where, "journal")
+    newest = []
+    for number in range(12):
+        request = SweepRequest(AutoclaimRequest(b"c%d" % number, 1))
+        xautoclaim(folder_store, request, now_ms=NOW_MS * (number + 2))
+        newest.append(folder_store.version("journal") - version_at_checkpoint(journal))
+    assert max(newest) == 9
+    assert min(newest[1:]) == 0
+    commits = sorted((journal / "_delta_log").glob("*.json"))
+    assert len(commits) == folder_store.version("journal") + 1
