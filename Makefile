@@ -53,8 +53,13 @@ test-all: setup ## all test targets, one after the other; run again, it goes on 
 test-properties: setup ## the property tests with all their examples
 	@$(USE) pytest -m "not long and not environment" -n 2 tests/unit tests/live/test_entries.py tests/edge/test_output_render.py
 
-test-spark: setup ## the tests of tables again, where a store is open in Spark
-	@$(USE) pytest -m "not long and not environment" --engine spark -n 2 --dist loadfile tests/delta
+# Each command, and what may disturb it. The other tests of tables are about one engine alone, or about code that is
+# the same for both.
+ON_SPARK := again by_id changes check entry given_up import kills maintain one_run pages policy previous races readers \
+    repeated_rows replay restored retire snapshot undo unsound_rows upgrade vectors xack xautoclaim xclaim xpending
+test-spark: setup ## the tests of each command again, on stores that are open in Spark
+	@$(USE) pytest -m "not long and not environment" --engine spark -n 2 --dist loadfile \
+	    $(ON_SPARK:%=tests/delta/test_%.py)
 
 test-environments: setup ## tests that build environments, Connect servers or a cluster
 	@$(USE) pytest -m environment -n 2 --dist loadfile --durations=10
