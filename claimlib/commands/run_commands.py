@@ -41,7 +41,7 @@ RUN_COMMANDS: Mapping[str, RunCommand] = {
     UNDO: RunCommand(
         is_undoable=True, is_written_back=True, reported=(Kind.RESTORED, Kind.RETURNED)
     ),
-    WRITEBACK: RunCommand(reported=(Kind.MOVED, Kind.ACKNOWLEDGED)),
+    WRITEBACK: RunCommand(reported=(Kind.MOVED,)),
 }
 """Map the name of a command to its description.  Snapshots, imports and maintenance have none."""
 

@@ -103,6 +103,8 @@ def _changes(report: RunReport) -> Iterable[str]:
     ]
     if counts.get(NEW["pending"]):
         parts.insert(0, (counts[NEW["pending"]], "new"))
+    if counts.get(Kind.ACKNOWLEDGED):
+        parts.append((counts[Kind.ACKNOWLEDGED], "acknowledged there"))
     if expected or counts.get(Kind.LOST):
         parts.append((counts.get(Kind.LOST, 0), "lost to other writers"))
     if not parts:

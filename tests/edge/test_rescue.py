@@ -48,6 +48,10 @@ def test_one_command_makes_the_store_and_claims_on_the_server(claimlib, client, 
         "gone": 0,
         "stalled": 0,
     }
+    reported = claimlib("report", where).out
+    verdict = "2 entries claimed on the server, 1 acknowledged there, 0 lost to other writers"
+    assert reported.splitlines()[0].endswith(verdict)
+    assert "stalled before the run" not in reported.splitlines()[0]
     after = state(client, "orders")
     assert owners(after) == {"1-0": ("alice", 2), "2-0": ("alice", 2)}
     assert set(owners(state(client, "other")).values()) == {("bob", 1)}
