@@ -84,8 +84,8 @@ def entry_history(
     deleted = deleted_history(store)
     pending = rows("pending", is_in_group).select(*_PENDING_COLUMNS).order_by(*GROUP).collect()
     is_seen = pending or not changes.is_empty() or not read.is_empty()
-    if not is_seen and (entry is None or group is not None):
-        _refuse_unknown_names(store, stream, group)
+    if not (is_seen or (entry is not None and group is None) or _may_have_been_known(store)):
+        _refuse_unknown_place(store, stream, group)
     return EntryHistory(
         stream=name,
         id=stream_id,
@@ -139,18 +139,16 @@ def refuse_unknown_names(
         RequestError: the store lacks one of the names.  The message has similar names.  It is not
             raised while a run is unfinished, or if `maintain` has deleted history.
     """
-    if stream is not None:
-        _refuse_unknown_names(store, stream, group)
     if _may_have_been_known(store):
         return
+    if stream is not None:
+        _refuse_unknown_place(store, stream, group)
     consumers, pending = store.relation("consumers"), store.relation("pending")
     place = "no consumer group has a consumer"
     refuse_unknown_consumer(consumers, pending, spell(consumer), place)
 
 
-def _refuse_unknown_names(store: Store, stream: bytes, group: bytes | None) -> None:
-    if _may_have_been_known(store):
-        return
+def _refuse_unknown_place(store: Store, stream: bytes, group: bytes | None) -> None:
     name, groups, streams = spell(stream), store.relation("groups"), store.relation("streams")
     bucket = IdBounds.of_buckets([store.bucket_of(name)])
     pending, entries = (store.relation(table).within(bucket) for table in ("pending", "entries"))
