@@ -235,11 +235,10 @@ def _print_commands(
 
 def _warn_if_outdated(opened: Store, finished: FinishedRun) -> Iterable[str]:
     """Yield a warning if the run was undone or written back."""
-    from claimlib.commands.runs import undos_of, writeback_of
+    from claimlib.commands.runs import last_undo_of, writeback_of
 
-    undos = undos_of(opened, finished.run_seq)
-    if len(undos) % 2:
-        undo = undos[-1]
+    undo = last_undo_of(opened, finished.run_seq)
+    if undo is not None:
         yield f"run {undo.run_seq} ({undo.key}) has undone this run: these commands would repeat it"
     writeback = writeback_of(opened, finished.run_seq)
     if writeback is not None:

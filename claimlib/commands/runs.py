@@ -114,6 +114,12 @@ def undos_of(at: Begun | Store, run_seq: int) -> list[FinishedRun]:
     return chain
 
 
+def last_undo_of(at: Begun | Store, run_seq: int) -> FinishedRun | None:
+    """Return the undo because of which a run is undone now, or None if it is not undone."""
+    chain = undos_of(at, run_seq)
+    return chain[-1] if len(chain) % 2 else None
+
+
 def claiming_undos(at: Begun | Store) -> list[int]:
     """Return the numbers of the undos that claim entries again, because they undo another undo.
 

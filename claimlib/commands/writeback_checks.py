@@ -6,7 +6,7 @@ import shlex
 
 from claimlib.commands.mirror import IMPORT, SNAPSHOT
 from claimlib.commands.run_commands import UNDO, WRITTEN_BACK
-from claimlib.commands.runs import run_in_request, undos_of, writeback_of
+from claimlib.commands.runs import last_undo_of, run_in_request, writeback_of
 from claimlib.commands.sources import LastSnapshot, last_snapshot
 from claimlib.engine.relation import Relation
 from claimlib.errors import ClaimlibError, GuardError, NotAMirrorError, RequestError
@@ -66,11 +66,10 @@ def check_unsent(begun: Begun, finished: FinishedRun) -> None:
             run=finished.key,
         )
     check_not_deleted(begun.store, finished.run_seq, finished.key, "be written back")
-    chain = undos_of(begun, finished.run_seq)
-    if len(chain) % 2:
+    undo = last_undo_of(begun, finished.run_seq)
+    if undo is not None:
         raise RequestError(
-            f"run {finished.key} was undone by run {chain[-1].run_seq} ({chain[-1].key})."
-            " Nothing was sent",
+            f"run {finished.key} was undone by run {undo.run_seq} ({undo.key}). Nothing was sent",
             run=finished.key,
         )
     if finished.command != UNDO:
