@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,12 +123,14 @@ class DataFile:
         size_bytes: the size of the file.
         partition: name and value of the partition column.  Empty if there is none.
         statistics: the statistics of the rows for the log, in JSON.
+        nulls: the number of nulls of each column that has some.
     """
 
     path: str
     size_bytes: int
     partition: Mapping[str, str]
     statistics: str
+    nulls: Mapping[str, int]
 
 
 def new_name() -> str:
@@ -163,7 +165,20 @@ def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFi
     stated = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most}
     statistics = json.dumps({**stated, "nullCount": nulls})
     partition = dict(part.split("=") for part in path.split("/")[:-1])
-    return DataFile(path, (folder / path).stat().st_size, partition, statistics)
+    return DataFile(path, (folder / path).stat().st_size, partition, statistics, _nulls(metadata))
+
+
+def _nulls(metadata: pq.FileMetaData) -> dict[str, int]:
+    """Return the number of nulls of each column that has some.
+
+    Columns of lists and structs are left out.
+    """
+    counts: Counter[str] = Counter()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if "." not in column.path_in_schema and column.statistics is not None:
+                counts[column.path_in_schema] += column.statistics.null_count or 0
+    return dict(+counts)
 
 
 def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None:

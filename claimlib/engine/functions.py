@@ -88,13 +88,19 @@ def _distinct(values: pa.Array | pa.ChunkedArray) -> tuple[list[Any], NDArray[np
 
 
 def _hashes(texts: Sequence[str | None], seeds: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(list(map(_hash_of, texts, seeds)), np.int64)
+
+
+@lru_cache(maxsize=2**16)
+def _hash_of(text: str | None, seed: int) -> int:
+    """Return the hash of one text as a BIGINT.
+
+    DuckDB calls the functions with some 2,000 rows at a time, and the same names come again.
+    """
     import xxhash
 
-    numbers = [
-        seed if text is None else xxhash.xxh64_intdigest(text.encode(), seed)
-        for text, seed in zip(texts, seeds, strict=True)
-    ]
-    return np.array(numbers, np.uint64).view(np.int64)
+    unsigned = seed if text is None else xxhash.xxh64_intdigest(text.encode(), seed)
+    return unsigned - 2**64 if unsigned >= 2**63 else unsigned
 
 
 def _hash_number(seeds: pa.ChunkedArray, numbers: pa.ChunkedArray) -> pa.Array:

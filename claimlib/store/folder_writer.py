@@ -5,6 +5,7 @@ Each write is one commit of this process, or none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,7 +182,19 @@ class FolderWriter:
         completed = completed_rows(TABLES[table], rows, self._store.buckets)
         with errors_mapped(table, local.version + 1):
             partition = TABLES[table].partitioned_by
-            return self._engine.write(completed.node, table, partition, local.compared)
+            files = self._engine.write(completed.node, table, partition, local.compared)
+        nulls = sum((Counter(file.nulls) for file in files), Counter())
+        for column in TABLES[table].columns:
+            if nulls[column.name] and not column.nullable:
+                self._engine.discard(table, files)
+                raise SchemaError(
+                    f"{nulls[column.name]} rows for the table {table} lack a value in the column"
+                    f" {column.name}, which is NOT NULL: nothing was written to the table. Report"
+                    " this as an error of claimlib, with the command",
+                    table=table,
+                    column=column.name,
+                )
+        return files
 
     @contextmanager
     def _locked(self, table: str, local: LocalTable) -> Iterator[bool]:

@@ -8,16 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from claimlib.commands.snapshot import SnapshotReply, snapshot
 from claimlib.commands.xack import NamedAck, xack
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
+from claimlib.engine.changes import Changes
 from claimlib.engine.embedded import EmbeddedEngine
 from claimlib.engine.folder import DataFile
 from claimlib.engine.relation import Relation, Rows
 from claimlib.errors import CommitConflictError, SchemaError
 from claimlib.live.batches import Batch
+from claimlib.plans.keys import bucket_of
 from claimlib.runs import Phase
 from claimlib.semantics.ids import StreamId
 from claimlib.store import local as local_delta
@@ -25,10 +28,13 @@ from claimlib.store.folder_writer import FolderWriter
 from claimlib.store.local import Commit, Condition, LocalTable, Token
 from claimlib.store.tables import Store
 from claimlib.store.threads import WRITES
+from claimlib.store.writer import RunCommit
 from claimlib.testing.keyspace_rows import write_keyspace
 from tests.delta.own_rows import pending_row
 from tests.delta.pels import NOW_MS, REQUEST, keyspace
+from tests.delta.reading import count
 from tests.delta.snapshots import ANY, source, stream
+from tests.limits import set_limits
 from tests.writing import append_rows, execute_sql
 
 # Over Spark Connect a path may be on another machine: there Spark writes all.
@@ -332,3 +338,55 @@ def test_with_checkpoints_and_deletion_vectors_spark_and_delta_rs_read_the_same(
         assert by_delta_rs is not None
         expected = sorted(row["run_seq"] for row in by_spark.collect())
         assert sorted(by_delta_rs["run_seq"].to_pylist()) == expected
+
+
+@pytest.mark.parametrize(
+    "kind", ["folder_store", pytest.param("spark_store", marks=pytest.mark.long)]
+)
+def test_rows_that_lack_a_value_of_a_column_without_nulls_are_refused(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    store: Store = request.getfixturevalue(kind)
+    files = {*Path(store.where).rglob("*.parquet")}
+    row = pending_row("s", 1)
+    del row["id_ms"]
+    rows = Relation(store.engine, Rows(pa.Table.from_pylist([row])))
+    with pytest.raises(Exception, match=r"pending.*column id_ms, which is NOT NULL|NOT_NULL"):
+        append_rows(store, "pending", rows)
+    assert count(store.where, "pending") == 0
+    if kind == "folder_store":
+        assert {*Path(store.where).rglob("*.parquet")} == files
+
+
+@pytest.mark.long
+def test_spark_writes_a_large_bucket_to_several_files_in_the_order_of_the_key(
+    spark_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, file_rows=4, session_rows=0)
+    key = ("stream", "consumer_group", "id_ms", "id_seq")
+    changes = Changes(
+        "pending",
+        1,
+        None,
+        key,
+        new=descending(spark_store, 10).select(
+            "*", f"{bucket_of('s', spark_store.buckets)} AS bucket"
+        ),
+    )
+    spark_store.writer.apply(changes, RunCommit(Token("run", 1), None, None))
+    assert ranges(spark_store) == [(1, 4), (5, 8), (9, 10)]
+
+
+def descending(store: Store, number: int) -> Relation:
+    """Return pending rows of one stream, the greatest id first."""
+    rows = pa.Table.from_pylist([pending_row("s", 1)]).take([0] * number)
+    ids = pa.array(range(number, 0, -1), pa.int64())
+    rows = rows.set_column(rows.column_names.index("id_ms"), "id_ms", ids)
+    return Relation(store.engine, Rows(rows))
+
+
+def ranges(store: Store) -> list[tuple[int, int]]:
+    """Return the smallest and the greatest id of each file of `pending`."""
+    files = pa.table(DeltaTable(Path(store.where, "pending")).get_add_actions(flatten=True))
+    lows, highs = (files[f"{end}.id_ms"].to_pylist() for end in ("min", "max"))
+    return sorted(zip(lows, highs, strict=True))

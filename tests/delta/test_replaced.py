@@ -244,6 +244,25 @@ def test_entries_that_are_replaced_while_a_run_works_are_refused_before_its_row_
     assert count(used.where, "runs") == 1
 
 
+def test_a_sweep_that_read_the_proofs_before_init_withdrew_them_is_refused(
+    used: Store, make_again: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run has no lock, so that an `init` gets in between its reads of two tables."""
+    make_again("entries")
+    version, has_accepted = Store.version, list[Store]()
+
+    def accept_first(self: Store, table: str) -> int:
+        if table == "entries" and self is used and not has_accepted:
+            has_accepted.append(create_again(used, accept_replaced=True).store)
+        return version(self, table)
+
+    monkeypatch.setattr(Store, "version", accept_first)
+    with pytest.raises(SchemaError, match=r"\(streams is at version"):
+        xautoclaim(used, ALL_PENDING, dry_run=True)
+    assert len(has_accepted) == 1
+    assert xautoclaim(used, ALL_PENDING, dry_run=True).counts["refused"] == 1
+
+
 def test_what_is_accepted_is_one_table_as_it_is_now_and_no_other_one(
     used: Store, make_again: Callable[[str], None]
 ) -> None:

@@ -7,12 +7,14 @@ import json
 import pytest
 
 from claimlib.commands.xautoclaim import SweepRequest, xautoclaim
-from claimlib.errors import RequestError, RunKeyConflictError
+from claimlib.errors import RequestError, RunKeyConflictError, SchemaError
 from claimlib.schema import TABLES
 from claimlib.semantics import scan
+from claimlib.store.opening import open_folder
 from claimlib.store.tables import Store
 from claimlib.testing.keyspace_rows import read_groups, write_keyspace
 from tests.delta.pels import CLAIMED, DELETED, ENTRIES, NOW_MS, PEL, REQUEST, keyspace
+from tests.writing import execute_sql
 
 SWEEP = SweepRequest(REQUEST)
 
@@ -90,3 +92,27 @@ def test_the_journal_says_who_got_what_when_and_why(store: Store) -> None:
 def test_an_instant_that_is_none_is_refused_before_anything_is_read(store: Store) -> None:
     with pytest.raises(RequestError, match="now_ms"):
         xautoclaim(store, SWEEP, now_ms=-1)
+
+
+@pytest.mark.long
+def test_a_sweep_keeps_the_values_in_columns_that_users_added(spark_store: Store) -> None:
+    """Their names may be those of columns that a plan computes."""
+    write_keyspace(spark_store, keyspace(b"s"), NOW_MS)
+    for table in ("pending", "entries"):
+        own = "(`my-col` STRING, is_spared BOOLEAN, is_claimable BOOLEAN)"
+        spark_store.spark.sql(f"ALTER TABLE {spark_store.identifier(table)} ADD COLUMNS {own}")
+    value = "CONCAT('of ', CAST(id_ms AS STRING))"
+    execute_sql(
+        spark_store,
+        "pending",
+        f"UPDATE {{table}} SET `my-col` = {value}, is_spared = true, is_claimable = false",
+    )
+    counts = xautoclaim(spark_store, SWEEP).counts
+    assert (counts["claimed"], counts["deleted"], counts["spared"]) == (CLAIMED, DELETED, 0)
+    rows = spark_store.spark.table(spark_store.identifier("pending")).collect()
+    assert len(rows) == len(PEL.pending) - DELETED
+    assert {row["my-col"] == f"of {row['id_ms']}" for row in rows} == {True}
+    assert {(row["is_spared"], row["is_claimable"]) for row in rows} == {(True, False)}
+    folder = open_folder(lambda: spark_store.spark, spark_store.where)
+    with pytest.raises(SchemaError, match="only Spark can write"):
+        xautoclaim(folder, SWEEP, now_ms=NOW_MS + 10**6)
