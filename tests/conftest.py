@@ -41,19 +41,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the files by their recorded times, the longest and the new ones first.
+    """Sort and group the tests for two workers.
 
-    Each of two workers takes one file at a time.  Small files come last, so that both workers end
-    at about the same time.  Coverage is measured in the unit tests only, because it slows down
-    every call.
+    One worker gets all tests that need Spark, so that Spark starts once.  The other tests of a file
+    are one group.  The files with the longest recorded times and the new ones come first, so that
+    both workers end at about the same time.  Coverage is measured in the unit tests only, because
+    it slows down every call.
     """
+    seconds = durations.recorded()
     for item in items:
         if not item.nodeid.startswith("tests/unit/"):
             item.add_marker("no_cover")
-    seconds = durations.recorded()
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], math.inf))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: (_group(item) != "spark", -seconds.get(_file(item), math.inf)))
+
+
+def _group(item: pytest.Item) -> str:
+    return "spark" if "spark" in getattr(item, "fixturenames", ()) else _file(item)
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

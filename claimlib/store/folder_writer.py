@@ -148,11 +148,12 @@ class FolderWriter:
         """See `Writer`.
 
         This process deletes the files, because delta-rs would also delete deletion vectors that are
-        in use.
+        in use.  It also deletes the checksums that Spark wrote beside the files.
         """
         files = self._store.logs.readable(table).removable()
         for path in files:
             path.unlink(missing_ok=True)
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         return _removed(files)
 
     def _commit_after(self, table: str, rows: Relation, how: Commit, local: LocalTable) -> None:

@@ -371,10 +371,11 @@ class LocalTable:
         """Return the files that no version within the table's retention uses, with their sizes.
 
         Files of deletion vectors are omitted, because delta-rs also lists those that are in use.
+        For the same reason hidden files are omitted: Spark writes a checksum beside each file.
         """
         listed = self._table.vacuum(retention_hours=None, dry_run=True, full=True)
         paths = [Path(absolute(self._folder.resolve(), path)) for path in listed]
-        others = (path for path in paths if not path.name.startswith(_DELETION_VECTOR))
+        others = (path for path in paths if not path.name.startswith((_DELETION_VECTOR, ".")))
         sizes = {path: size_of(path) for path in others}
         return {path: size for path, size in sizes.items() if size is not None}
 
