@@ -2,12 +2,13 @@
 `large_pel.py FOLDER ROWS COUNT`.
 
 Prints one JSON line: per page what it did, the most rows that one task read from a shuffle or wrote
-to one, and the highest memory of a Python worker so far.
+to one, and the highest memory of this process so far, which decides the pages.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,6 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store.tables import Store
 from tests.bench import event_log
-from tests.bench.store import peak_mib
 from tests.writing import append_rows
 
 NOW_MS = 1_750_000_000_000
@@ -76,7 +76,7 @@ def main(folder: str, rows: int, count: int) -> None:
             "claimed": [row["id_ms"] for row in reply.claimed.select("id_ms").collect()],
             "deleted": [row["id_ms"] for row in reply.deleted.select("id_ms").collect()],
             "next_ms": [row["next_ms"] for row in reply.cursors.collect()],
-            "peak_mib": peak_mib(),
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         }
     spark.stop()
     log = event_log.read(str(events))
