@@ -23,7 +23,7 @@ demo: setup ## a real server, stalled work, one Spark run, and the proof that th
 	@$(USE) claimlib demo
 
 # A file that takes much more than its share of the time fails: see tests/durations.py.
-TEST := -m "not long and not environment" --hypothesis-profile some -n 2 --dist loadgroup --no-loadscope-reorder \
+TEST := -m "not long and not environment" --hypothesis-profile some -n 2 --dist loadfile --no-loadscope-reorder \
     --durations=10 -p tests.durations
 test: setup lint ## lint, types and the tests of every behavior; the pure modules need 100 % coverage
 	@$(USE) pytest $(TEST) --cov

@@ -41,29 +41,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort and group the tests for two workers.
+    """Sort the files: first those that use Spark, then the longest and the new ones.
 
-    One worker gets all tests that need Spark, so that Spark starts once.  The other tests of a file
-    are one group.  The files with the longest recorded times and the new ones come first, so that
-    both workers end at about the same time.  Coverage is measured in the unit tests only, because
-    it slows down every call.
+    The times are those of durations.json.  Coverage is measured in the unit tests only, because it
+    slows down every call.
     """
     seconds = durations.recorded()
     for item in items:
         if not item.nodeid.startswith("tests/unit/"):
             item.add_marker("no_cover")
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: (_group(item) != "spark", -seconds.get(_file(item), math.inf)))
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.user_properties.append(durations.USES_SPARK)
+
+    def order(item: pytest.Item) -> tuple[bool, float, str]:
+        file = _file(item.nodeid)
+        return file not in durations.on_spark(), -seconds.get(file, math.inf), file
+
+    items.sort(key=order)
 
 
-def _group(item: pytest.Item) -> str:
-    return "spark" if "spark" in getattr(item, "fixturenames", ()) else _file(item)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give all files that use Spark to one of two workers, so that Spark starts once.
+
+    It takes `--dist loadfile`.  Every other file is a group of its own.  With `--engine spark`, all
+    files need Spark.
+    """
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class BySpark(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = _file(nodeid)
+            return "spark" if file in durations.on_spark() else file
+
+    is_by_file = config.getoption("dist") == "loadfile" and config.getoption("engine") == "embedded"
+    return BySpark(config, log) if is_by_file else None
 
 
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,23 @@ SPARE_S = 60
 """And so many seconds more: the first file of a process that needs Spark waits for it to start."""
 
 
+USES_SPARK = ("fixture", "spark")
+"""The property of a test that has the fixture `spark`."""
+
+
 class Durations:
     """Measure the files of a run."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
+        self.on_spark: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of a part of a test."""
-        self.seconds[report.nodeid.partition("::")[0]] += report.duration
+        file = report.nodeid.partition("::")[0]
+        self.seconds[file] += report.duration
+        if USES_SPARK in report.user_properties:
+            self.on_spark.add(file)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail the run if a file is over its budget."""
@@ -37,7 +46,8 @@ class Durations:
             return
         if session.config.getoption("--write-durations"):
             rounded = {name: round(of) for name, of in sorted(self.seconds.items())}
-            FILE.write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+            values = {"seconds": rounded, "spark": sorted(self.on_spark)}
+            FILE.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         elif any(over_budget(self.seconds, recorded())) and not session.testsfailed:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -49,8 +59,14 @@ class Durations:
 
 def recorded() -> Mapping[str, float]:
     """Return the seconds of each file that are written down."""
-    times: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))
+    times: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))["seconds"]
     return times
+
+
+@cache
+def on_spark() -> Collection[str]:
+    """Return the files with a test that has the fixture `spark`, as they are written down."""
+    return frozenset(json.loads(FILE.read_text(encoding="utf-8"))["spark"])
 
 
 def over_budget(seconds: Mapping[str, float], known: Mapping[str, float]) -> Iterator[str]:

@@ -87,11 +87,11 @@ class BulkReply(RunReply):
         """
         rows = self.journal(*_ID_KINDS)
         ids, lost = _ids(rows, self.near(rows)), self._lost()
-        known = ids if lost is None else _without_lost(ids, lost)
+        known = ids if lost is None else _with_lost_status(ids, lost)
         return known.order_by("request", "position")
 
 
-def _without_lost(ids: Relation, lost: Relation) -> Relation:
+def _with_lost_status(ids: Relation, lost: Relation) -> Relation:
     """Return the ids.  Lost ids get the status `lost`, and no new values."""
     changes = ", ".join(f"'{kind}'" for kind in _CHANGING_KINDS)
     is_lost = f"lost.is_lost IS NOT NULL AND this.status IN ({changes})"

@@ -49,9 +49,9 @@ class MaintainReply:
             - expired: readings whose staged rows were deleted.
             - runs_deleted: runs whose journal rows were deleted.
             - deleted_through: the number of the last of these runs.  Missing if there is none.
-            - oldest_source: the number of the first run whose old journal rows stay, because no
-              later run has read some of its groups.  0 if all old rows stay, because some groups
-              were never read.  Missing if no old rows stay.
+            - oldest_source: the number of the earliest run that is still the last one that read
+              some group.  Its journal rows and all later ones stay, even if they are old.  0 if
+              some groups were never read, so that all old rows stay.  Missing if no old rows stay.
         tables: one row per table, with table, files_before, bytes_before, files_after, bytes_after,
             files_compacted, rows_deleted, files_removed, bytes_removed.  files_after and
             bytes_after are None in a dry run.  bytes_removed is None if it is unknown.
@@ -124,7 +124,7 @@ def _reply(
     run_id: str | None, run_seq: int | None, counts: Mapping[str, int], *, is_repeat: bool = False
 ) -> MaintainReply:
     is_done = run_seq is not None
-    # A dry run does not know the sizes after the run.
+    # In a dry run, a missing one of these numbers is unknown, and not 0.
     unknown = () if is_done else (*SIZES[2:], BYTES_REMOVED)
 
     def number(table: str, name: str) -> int | None:
@@ -154,8 +154,8 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
         counts |= {OLDEST_SOURCE: source} if source is not None else {}
     journal = store.relation("journal")
     old = journal.where(plan.is_deleted(through))
-    number = old.sql("SELECT count(*) AS n, count(DISTINCT run_seq) AS runs FROM {this} AS this")
-    (of_journal,) = number.collect()
+    counted = old.sql("SELECT count(*) AS n, count(DISTINCT run_seq) AS runs FROM {this} AS this")
+    (of_journal,) = counted.collect()
     decisions = journal.where(f"kind = '{Kind.RUN}'").select("run_seq", "landing")
     staged = {table: store.relation(table).select("landing") for table in STAGED}
     landings = union_all(list(staged.values())).distinct("landing").fetched()
@@ -177,9 +177,9 @@ def _decide(begun: Begun, keep_history_ms: int | None) -> Decision:
 def _staged_before(begun: Begun) -> Relation:
     """Return the `landing` of the readings that had staged rows when the last `maintain` ended.
 
-    Without a lock, another process may be reading a source while `maintain` runs.  If a `maintain`
-    has ended since the process began, the process stages its rows again.  So no process needs rows
-    that were staged before the last `maintain` ended.
+    Without a lock, another process may be staging rows of a source while `maintain` runs.  If a
+    `maintain` ends meanwhile, that process discards its rows and reads its source again.  So no
+    process needs rows that were staged before the last `maintain` ended.
     """
     store = begun.store
     done = begun.relation("runs").where(f"command = '{COMMAND}'")

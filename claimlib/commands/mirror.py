@@ -103,7 +103,7 @@ class Landing:
     left: Relation | None = None
 
     def stored(self, begun: Begun, table: str) -> Relation:
-        """Return the rows of a table that the staged rows may change, and a few others."""
+        """Return rows of a table that include all that the staged rows may change."""
         rows = begun.relation(table)
         if table not in SMALL_TABLES:
             rows = in_bucket(begun.store, rows, self.scope)
@@ -141,9 +141,9 @@ def _left_streams(begun: Begun, landing: Landing) -> Relation:
 
 
 def _master_of(name: str, masters: Mapping[int, str]) -> str | None:
-    """Return the master that has a stream if it did not answer, else None.
+    """Return the label of the stream's master if that master is down, else None.
 
-    No master has a stream whose name is misspelled.
+    A name with an invalid spelling belongs to no master.
     """
     try:
         return masters.get(slot_of(unspell(name)))
@@ -340,6 +340,7 @@ class _Changes:
 
 def _pending_changes(begun: Begun, landing: Landing) -> _Changes:
     rows = staged_pending(begun.store, landing.uuid)
+    # An undo of an undo makes the claims again, so it counts as a claim.
     claims_again = ", ".join(map(str, claiming_undos(begun))) or "0"
     claims = begun.relation("runs").where(
         f"command NOT IN ('{SNAPSHOT}', '{IMPORT}', '{WRITEBACK}', '{UNDO}')"
@@ -384,7 +385,7 @@ _CHANGES = {"pending": _pending_changes, "entries": _entry_changes}
 
 def _changes(table: Comparison, rows: Relation, stored: Relation) -> _Changes:
     """Return the changes that the staged rows make to the stored ones."""
-    # The result is used twice.  Spark joins many rows again, because keeping them needs memory.
+    # Used twice.  Spark does not keep many rows, but joins them again, to save memory.
     compared = table.compared(rows, stored).kept()
     by_key = table.by_key(compared).fetched()
     sums = by_key.arrow()

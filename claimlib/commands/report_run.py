@@ -147,6 +147,7 @@ def run_report(
             pending_by_time,
         ),
         stalled_ms,
+        # Each undo undoes the one before, so an even number of them cancels out.
         undone_by=undos[-1].key if len(undos) % 2 else None,
         can_be_undone=has_history and not undos and reported.command in UNDOABLE,
         written_back_by=None if writeback is None else writeback.key,

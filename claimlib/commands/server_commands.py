@@ -5,8 +5,8 @@ A run changes only the store.  A user reviews the commands and runs them.
 Each XCLAIM has the minimum idle time of its request.  The server claims only entries that have been
 idle for at least this time when the command runs.  So an entry that was claimed or delivered within
 that time stays with its consumer.  The minimum idle time of a retirement is 0.  XACK has no
-condition.  It removes ids from the pending entries list that an `xack` acknowledged, and ids whose
-entry no longer exists in the stream.  `claimlib writeback` checks more.
+condition.  From the pending entries list it removes the ids that an `xack` acknowledged, and the
+ids whose entry no longer exists in the stream.  `claimlib writeback` checks more.
 Source: Redis' reference pages of XCLAIM, XACK, XPENDING, XGROUP DELCONSUMER and EVAL, version 7.2,
 and the quoting rules of redis-cli.
 """
@@ -72,17 +72,17 @@ def server_commands(
         )
     check_session(store)
     entries, removals = _entries(store, finished, chosen), _removals(store, finished, chosen)
-    by_batch = entries.sql(
+    by_key = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
         f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_COMMAND_KEY)}"
     )
-    (totals,) = by_batch.select("sum(commands) AS commands", "sum(ids) AS ids").collect()
-    about_entries, expected_rows = totals["commands"] or 0, totals["ids"] or 0
-    total = about_entries + len(removals)
+    (totals,) = by_key.select("sum(commands) AS commands", "sum(ids) AS ids").collect()
+    entry_commands, expected_rows = totals["commands"] or 0, totals["ids"] or 0
+    total = entry_commands + len(removals)
     number = total if most is None else min(most, total)
     ordered = entries.order_by(*_COMMAND_KEY, "position", *ID_ORDER)
-    if number < about_entries:
-        expected_rows = number * _IDS_PER_COMMAND  # this number of commands has no more ids
+    if number < entry_commands:
+        expected_rows = number * _IDS_PER_COMMAND  # so many commands have at most this many ids
         ordered = ordered.limit(expected_rows)
     lines = chain(_lines(ordered.stream(expected_rows)), removals)
     return ServerCommands(islice(lines, number), total - number)

@@ -59,7 +59,7 @@ class ConsumerRow(NamedTuple):
 class EntryRow(NamedTuple):
     """Hold one entry of a stream.
 
-    Only payloads of pending entries are read, and none with `fields=False`.
+    Only payloads of pending entries are read, and none if the reading has `fields=False`.
 
     Attributes:
         fields: in their order, with repeated names.  None if the payload was not read.
@@ -151,8 +151,8 @@ class GroupGone:
 class EntryPage:
     """Hold a page of a stream's entries, in the order of their ids.
 
-    The pages of a stream follow each other in the same order.  The payloads of a page exceed the
-    limit for one reply by one entry at most.  So one reply may become several pages.
+    The pages of a stream follow each other in the same order.  A page ends with
+    the entry that reaches the limit for one reply.  A larger reply becomes several pages.
     """
 
     stream: bytes
@@ -168,8 +168,8 @@ class StreamDone:
     contains the span that the caller requested, if any.
 
     Attributes:
-        complete_from: the first id of the range.  None if there is no range, so that no entries
-            were yielded.
+        complete_from: the first id of the range.  None if there is no range.  Then no entries were
+            yielded.
         complete_to: the last id of the range.  None if there is no range.
         read_ms: the server's time after all pending entries of the stream were read, and before the
             entries were read.

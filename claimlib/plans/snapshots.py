@@ -7,7 +7,8 @@ although the id is not larger than the group's last delivered id, the entry has 
 - It was deleted if a run of the store removed it, because its stream entry no longer existed.
 - The reason is unknown if another stream replaced its stream.
 - Otherwise it was acknowledged.  Two rare events look the same: a claim on the server that found
-  the entry deleted from its stream, and a group that was destroyed and created again.
+  the entry deleted from its stream, and a group that was destroyed and created again between two
+  snapshots, so that no snapshot saw that it was missing.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def readings(journal: Relation, runs: Relation) -> Relation:
     - `at_ms`: the time of this group.  Groups whose time is unknown have no row.
     - `next_at_ms`, `next_landing`, `next_last_delivered_ms`, `next_last_delivered_seq`: from the
       group's next reading.  They are None if there is no next reading.
-    - `next_is_replaced`: true if the group or its stream was removed or created again after this
-      reading.
+    - `next_is_replaced`: true if a later reading found that the group had been removed or its
+      stream replaced, not later than the group's next reading.
     """
     finished = runs.where("counts['abandoned'] IS NULL").select("run_seq")
     landings = journal.where(f"{of_kinds(Kind.RUN)} AND landing IS NOT NULL").sql(
@@ -65,7 +66,8 @@ def readings(journal: Relation, runs: Relation) -> Relation:
     in_time = f"OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq)"
     # The stream row has a reason if the snapshot found that the stream was replaced.  Snapshots of
     # earlier versions of claimlib did not compare the counters.  So a smaller number of added
-    # entries also means a replacement.
+    # entries also means a replacement.  The last sign: a run found the group removed before the
+    # group's next reading, or there is no next reading.
     signs = (
         f"lead(reason IS NOT NULL) {in_time}",
         f"lead(entries_added) {in_time} < entries_added",
@@ -160,11 +162,11 @@ def claims(
     `from_consumer` (the owner at that reading), `claimed_ms` (the time of that reading), `idle_ms`
     (the idle time then) and `outcome`:
 
-    - `acknowledged`: the entry left the PEL, and its last known owner was `from_consumer`.  After a
-      claim its work would have been done twice.
+    - `acknowledged`: the entry left the PEL, and its last known owner was `from_consumer`.  If the
+      sweep had claimed it, its work would have been done twice.
     - `deleted`: a run removed the entry, because its stream no longer had it.
     - `taken_over`: the last known owner was another consumer, as a snapshot or a writeback shows.
-      A claim would have come sooner.
+      The sweep would have claimed the entry before that consumer got it.
     - `still_pending`: the last reading of the group still had the entry.
     - `unknown`: the entry is gone for an unknown reason.  At the next reading, the group's last
       delivered id was smaller than the entry's id, or the group or its stream had been removed or
@@ -226,6 +228,7 @@ def _ranks(min_idles_ms: Sequence[int]) -> str:
     return " UNION ALL ".join(selects)
 
 
+# True if the sweep with the minimum idle time of this rank claims here, see `claiming_readings`.
 _IS_CLAIMED = "rank > exceeded_before AND rank <= exceeded"
 
 
@@ -261,14 +264,16 @@ def claiming_readings(
         read=numbered,
         consumers=_consumers(pel),
     )
-    rows = "PARTITION BY group_key, id_ms, id_seq ORDER BY reading ROWS BETWEEN UNBOUNDED PRECEDING"
-    in_series = f"OVER ({rows} AND UNBOUNDED FOLLOWING)"
+    by_entry = (
+        "PARTITION BY group_key, id_ms, id_seq ORDER BY reading ROWS BETWEEN UNBOUNDED PRECEDING"
+    )
+    in_series = f"OVER ({by_entry} AND UNBOUNDED FOLLOWING)"
     claiming = seen.sql(
         f"""
         SELECT * FROM (
             SELECT *, last_value(reading) {in_series} AS last_reading,
                 last_value(consumer_key) {in_series} AS last_consumer_key,
-                coalesce(max(exceeded) OVER ({rows} AND 1 PRECEDING), 0) AS exceeded_before
+                coalesce(max(exceeded) OVER ({by_entry} AND 1 PRECEDING), 0) AS exceeded_before
             FROM {{this}} AS this
         ) AS seen WHERE exceeded > exceeded_before
         """
@@ -392,10 +397,11 @@ def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[
     whose entries were neither acknowledged nor deleted.  It is None if there are none.
 
     Args:
-        claiming: `claiming_readings`, kept, because they are read twice.  Only group_key, idle_ms,
-            exceeded, exceeded_before and outcome are used.
+        claiming: the result of `claiming_readings`.  It is read twice, so the caller keeps it
+            (`Relation.kept`).  Only group_key, idle_ms, exceeded, exceeded_before and outcome are
+            used.
         read: `readings`.
-        min_idles_ms: those of `claiming`.
+        min_idles_ms: the values that `claiming_readings` was given.
     """
     # GROUPING SETS would store all claims before it counts them.
     claimed = f"{{this}} AS this JOIN ({_ranks(min_idles_ms)}) AS ranks ON {_IS_CLAIMED}"
@@ -414,8 +420,9 @@ def choices_by_group(claiming: Relation, read: Relation, min_idles_ms: Sequence[
 
 
 def _percentile(share: float, value: str) -> str:
-    """Return SQL for the smallest value that a share of the values, or more, do not exceed.
+    """Return SQL for a percentile.
 
+    It is the smallest value such that at least `share` of all values are equal to it or smaller.
     It is cast, because Spark's result is a DOUBLE.
     """
     return f"CAST(percentile_disc({share}) WITHIN GROUP (ORDER BY {value}) AS BIGINT)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock, RLock
+from threading import Lock
 from typing import TypeVar
 
 # The number of calls at a time.  Small calls wait for storage and for Spark's planning, and do not
@@ -26,10 +26,11 @@ def concurrently(calls: Iterable[Callable[[], T]]) -> list[T]:
 
 
 class _Writes:
-    """Keep the commits of this process to one table apart.
+    """Keep commits of Spark and commits of the embedded engine to one table apart.
 
     On a local file system, Spark first checks that a version has no commit yet, and then writes its
-    commit.  The embedded engine must not commit between these two steps.
+    commit.  The embedded engine of this process must not commit between these two
+    steps.
     """
 
     def __init__(self) -> None:
@@ -68,8 +69,7 @@ class _Writes:
 
 @dataclass
 class _Table:
-    # Reentrant, because a thread that holds the lock may find that Spark must write.
-    lock: RLock = field(default_factory=RLock)
+    lock: Lock = field(default_factory=Lock)
     writes_by_spark: int = 0
 
 

@@ -185,11 +185,13 @@ def _generated(column: Column, buckets: int, *, has_it: bool) -> str:
 
 
 def without_pinned(changes: Changes, pinned: Relation | None) -> Changes:
-    """Return the changes without the new rows that the table had when the run was decided.
+    """Return the changes without new rows whose key the table had when the run was decided.
+
+    If another writer has removed such a row since, it is not added again.
 
     Args:
         pinned: the rows of the table when the run was decided.  None if they can no longer be read.
-            In this case, a row that another writer has removed since is added again.
+            In this case, all new rows are kept, so such a row is added again.
     """
     return changes if pinned is None else changes.not_in(pinned)
 
