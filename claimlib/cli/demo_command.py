@@ -22,9 +22,10 @@ def demo(
 
     Starts a Valkey server on this machine, lets consumers crash, and takes a snapshot. A copy of
     the server runs XAUTOCLAIM. Each engine claims the stuck entries; Spark runs as a spark-submit
-    job. For each engine, every entry is compared with the copy of the server. The claims are
-    written back, and both servers are compared. The consumer then acknowledges its entries. Exits
-    with code 1 if anything differs. Needs the extras spark, redis, cli and demo.
+    job. For each engine, every entry is compared with the copy of the server. The claims of
+    the embedded engine are written back, and both servers are compared. The consumer that got the
+    entries then acknowledges them. Exits with code 1 if anything differs. Needs the extras spark,
+    redis, cli and demo.
     """
     from claimlib.demo.play import play
 

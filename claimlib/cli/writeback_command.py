@@ -71,7 +71,7 @@ def writeback(
     if it has nothing pending. Write each run back before the next snapshot.
     """
     from claimlib.cli.output import show
-    from claimlib.commands.writeback import find_written
+    from claimlib.commands.writeback import find_run_to_write_back
     from claimlib.commands.writeback import writeback as run_writeback
     from claimlib.report.writeback_report import COLUMNS, report_of_writeback
 
@@ -83,7 +83,7 @@ def writeback(
     access = settings.writeback.access(url, server.password_file, server.ca_file)
     check_local_store(store, settings, writes=not dry_run)
     access.check()
-    look = partial(find_written, run_name=run)
+    look = partial(find_run_to_write_back, run_name=run)
     with opened_store(store, settings, common, writes=not dry_run, look=look) as (opened, progress):
         reply = run_writeback(
             opened,

@@ -71,7 +71,10 @@ def server_commands(
             run=finished.key,
         )
     check_session(store)
-    entries, removals = _entries(store, finished, chosen), _removals(store, finished, chosen)
+    entries, removals = (
+        _entries(store, finished, chosen),
+        _consumer_removals(store, finished, chosen),
+    )
     by_key = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
         f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_COMMAND_KEY)}"
@@ -82,7 +85,7 @@ def server_commands(
     number = total if most is None else min(most, total)
     ordered = entries.order_by(*_COMMAND_KEY, "position", *ID_ORDER)
     if number < entry_commands:
-        expected_rows = number * _IDS_PER_COMMAND  # so many commands have at most this many ids
+        expected_rows = number * _IDS_PER_COMMAND  # `number` commands have at most this many ids
         ordered = ordered.limit(expected_rows)
     lines = chain(_lines(ordered.stream(expected_rows)), removals)
     return ServerCommands(islice(lines, number), total - number)
@@ -172,7 +175,7 @@ def _names(row: Record, *columns: str) -> list[str]:
 # ------------------------------------------------------------------- retired consumers
 
 
-def _removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[str]:
+def _consumer_removals(store: Store, finished: FinishedRun, chosen: EntryFilter) -> list[str]:
     """Return the commands that remove the consumers that the run removed.
 
     XGROUP DELCONSUMER drops the pending entries of the consumer, so a script calls it only if there

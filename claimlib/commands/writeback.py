@@ -147,7 +147,7 @@ def writeback(
         RunKeyConflictError, LostRaceError: see `runs.run`.
         UnfinishedRunError: in a dry run, an earlier run is not yet applied.
     """
-    finished = find_written(store, run_name)
+    finished = find_run_to_write_back(store, run_name)
     writing = _Writing(finished, server, max_age_ms, progress or silent)
     if dry_run:
         return writing.dry_run(store)
@@ -192,8 +192,8 @@ def check_before_run(
         try:
             ages.check(groups)
         except (GuardError, NameSpellingError):
-            # The group does not matter if it has no pending entries, because the run then leaves it
-            # alone.
+            # A group without pending entries may be too old or have an unusable name, because the
+            # run leaves it alone.
             ages.check(_with_pending(groups, begun.relation("pending")))
 
 
@@ -209,7 +209,7 @@ def _with_pending(groups: Relation, pending: Relation) -> Relation:
     )
 
 
-def find_written(store: Store, run_name: str) -> FinishedRun:
+def find_run_to_write_back(store: Store, run_name: str) -> FinishedRun:
     """Return the finished run that is to be written back.
 
     Raises:
@@ -326,7 +326,7 @@ class _Writing:
         at = Reading(begun.store, {"groups": begun.pins.versions["groups"]}, seq)
         read = sources_of_groups(at)
         if read is None:
-            raise AssertionError("there is a snapshot")  # `checked_snapshot` found it
+            raise AssertionError("no snapshot, although `checked_snapshot` found one")
         pending = begun.relation("pending")
         if self.finished.command == UNDO:
             rows = plan.undone_entries(decided, pending, IDS_PER_BATCH)

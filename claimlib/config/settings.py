@@ -219,11 +219,11 @@ _QUOTED = re.compile(
 
 
 def line_of(text: str, table: str, key: str, number: int = 0) -> int:
-    """Return the number of the line of a key in the n-th table of a name.
+    """Return the number of the line that sets a key of a TOML table.
 
-    If the table does not have the key, return the line of the table's head.  Lines count from 1,
-    and tables from 0.  A table ends at the next table of the same name.  Instead of a head, it may
-    have a line `table = …` or `table.key = …`.
+    If the table does not have the key, return the line of its head, `[table]` or `[[table]]`.
+    Without a head, it is the first line `table = …` or `table.key = …`.  Lines count from 1.  If
+    several tables have this name, `number` chooses one of them, from 0.
     """
     lines = _QUOTED.sub(_without_long_text, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]
@@ -274,9 +274,9 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|(SERVICE_)?PORT(_\w+)?)$")
 
 
 def _check_variables() -> None:
-    """Raise ConfigError for a misspelt variable.
+    """Raise ConfigError if a variable has an unknown section, or a section is no JSON object.
 
-    If it were ignored, the guard that it is meant to set would be missing.
+    If a misspelt variable were ignored, a guard that it should set would be missing.
     """
     for name in sorted(os.environ):
         words = name.upper()  # because the settings library ignores case
@@ -408,10 +408,11 @@ def _origin(path: list[str], options: Mapping[str, Mapping[str, object]]) -> str
 def _sets(name: str, variable: str, key: Sequence[str]) -> bool:
     """Return True if the variable `name` sets the value of `variable`.
 
-    It may be this variable, set a part of its value, or set its section to a JSON object.
+    It does if it is this variable, or sets a part of its value (`…__PART`), or sets its section to
+    a JSON object that has the key.
 
     Args:
-        key: the key of the variable.  Empty if the variable is a section.
+        key: a sequence with the key of the variable.  Empty if the variable is a section.
     """
     words = name.upper()
     if words == variable or words.startswith(variable + _DELIMITER):

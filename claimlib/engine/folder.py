@@ -31,7 +31,7 @@ class TableFiles:
         paths: by value of the partition column (None without partitions), the absolute paths of the
             files with this value.  `of_partition` and `within` select from these paths only.
         number_of_rows: the number of rows in all files of the version, including deleted rows.
-            Files whose number is not in the log do not count.
+            A file whose number of rows is not in the log does not count.
         id_ms: by path, the smallest and the largest `id_ms` of each file of the version, as far as
             the log has them.
         run_seq: the same for `run_seq`.
@@ -58,7 +58,9 @@ class TableFiles:
         """
         if self.partition != partition:
             return self
-        return replace(self, paths={of: paths for of, paths in self.paths.items() if of == value})
+        return replace(
+            self, paths={key: paths for key, paths in self.paths.items() if key == value}
+        )
 
     def of_runs(self, first: int, last: int) -> TableFiles:
         """Return the files that may have rows of the runs from `first` to `last`."""
@@ -67,7 +69,9 @@ class TableFiles:
             least, most = self.run_seq.get(path, _ANY)
             return least <= last and first <= most
 
-        return self._only({of: list(filter(is_wanted, paths)) for of, paths in self.paths.items()})
+        return self._only(
+            {key: list(filter(is_wanted, paths)) for key, paths in self.paths.items()}
+        )
 
     def within(self, by_bucket: Sequence[tuple[int, int, int]]) -> TableFiles:
         """Return the files that may have rows in any of the given intervals.
@@ -109,7 +113,7 @@ def is_readable(table: Any) -> bool:
     return {*(protocol.reader_features or ())} <= _READER_FEATURES
 
 
-# From this version on a protocol names its features.  2 means column mapping.
+# From this version on a protocol names its features.  Version 2 means column mapping.
 _FEATURES_FROM = 3
 _READER_FEATURES = {"deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
@@ -123,7 +127,8 @@ class DataFile:
         size_bytes: the size of the file.
         partition: name and value of the partition column.  Empty if there is none.
         statistics: the statistics of the rows for the log, in JSON.
-        nulls: the number of nulls of each column that has some.
+        nulls: the number of nulls of each column that has some, also of columns that have no
+            statistics.
     """
 
     path: str
@@ -188,20 +193,23 @@ def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None
     """
     groups = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
     known = [group.statistics for group in groups]
-    if any(of is None or not of.has_null_count for of in known):
+    if any(ends is None or not ends.has_null_count for ends in known):
         return None
-    if any(of.physical_type not in {"INT64", "INT32", "BYTE_ARRAY"} for of in known):
+    types = {(ends.physical_type, ends.logical_type.type) for ends in known}
+    if any(kind not in {"INT64", "INT32", "BYTE_ARRAY"} for kind, _ in types):
         return None
-    if any(of.physical_type == "BYTE_ARRAY" and of.logical_type.type != "STRING" for of in known):
+    if any(kind == "BYTE_ARRAY" and meaning != "STRING" for kind, meaning in types):
         return None
-    nulls = sum(of.null_count for of in known)
+    nulls = sum(ends.null_count for ends in known)
     with_values = [
-        of for of, group in zip(known, groups, strict=True) if of.null_count < group.num_values
+        ends
+        for ends, group in zip(known, groups, strict=True)
+        if ends.null_count < group.num_values
     ]
-    if any(not of.has_min_max for of in with_values):
+    if any(not ends.has_min_max for ends in with_values):
         return None
-    low = min((of.min for of in with_values), default=None)
-    return low, max((of.max for of in with_values), default=None), nulls
+    low = min((ends.min for ends in with_values), default=None)
+    return low, max((ends.max for ends in with_values), default=None), nulls
 
 
 def files_of(folder: Path, version: int | None) -> TableFiles:

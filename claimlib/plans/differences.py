@@ -5,7 +5,7 @@ table.  A difference of `pending` is one of
 
     new        the source has the row and the store does not
     replaced   both have it, with another owner, delivery time or delivery count
-    removed    the store has it and the source does not
+    removed    the store has it, and it was not staged
 
 For entries, `filled` takes the place of `replaced`.  A `filled` entry has a payload that the store
 lacks, or another payload.  The journal has the rows that are replaced, filled or removed, with the
@@ -16,7 +16,8 @@ A removal is EXPLAINED if the source shows why the row is gone:
 - A row of `pending`: its group still exists, and has delivered ids up to the largest removed one.
   So consumers have acknowledged the removed rows of the group.
 - An entry: its stream still exists, and has generated ids up to the largest removed one.  So the
-  removed entries of the stream were deleted or trimmed.
+  removed entries of the stream were deleted or trimmed, or are outside the ids that were read
+  (`with_known_absence`).
 
 The removal is not explained if the stream or the group no longer exists, or if another stream has
 replaced the stream (`semantics.stream_life`).
@@ -179,8 +180,9 @@ def compared_pending(staged: Relation, stored: Relation) -> Relation:
     This takes one shuffle of both sides.
 
     Args:
-        stored: rows of pending with `is_claim`, which is true if the row was last written by a run
-            other than a snapshot, an import, a writeback or an undo of a claim.
+        stored: rows of pending with `is_claim`.  It is true if the run that last wrote the row is
+            no snapshot, import, writeback or undo, or is an undo that makes claims again.  Else it
+            is None.
     """
     state = ", ".join(_STATE)
     before = ", ".join(f"{name} AS from_{name}" for name in _STATE)
@@ -229,8 +231,8 @@ def replaced_and_removed(compared: Relation) -> Relation:
 
 
 # True if a run of the store gave the row to a consumer, and the source shows another consumer.
-# A claim that was also made on the server does not count: either a writeback wrote the row last, or
-# only the delivery times differ.
+# A claim that the server also has does not count.  After a writeback `stored_is_claim` is not
+# true.  If the same claim was made on the server in another way, the consumer is equal.
 _IS_CLAIM_OVERWRITTEN = (
     "difference = 'replaced' AND stored_is_claim AND NOT (consumer <=> from_consumer)"
 )
@@ -274,8 +276,9 @@ are the smallest id of the stream: 0-0 if the stream is empty, and None if it is
 def with_known_absence(stored: Relation) -> Relation:
     """Return stored entries with the column `absence_is_known`.
 
-    It is true if the source cannot have the entry unless the entry was read.  Only a part of a
-    stream is read, so the source may still have an entry outside this part.
+    It is true if the source cannot have an entry that was not read: the entry's id is within the
+    ids that were read, or smaller than the stream's first id, or the stream is empty.  Only a part
+    of a stream is read, so the source may still have an entry outside this part.
 
     Args:
         stored: rows of entries with the `BOUNDS` of their streams.
@@ -425,8 +428,8 @@ def largest_share(by_stream: Relation, gone: Relation, limit: float) -> Relation
     share, or None if there is none.
 
     Args:
-        gone: the streams that count for `stored` and `unexplained` only, not for `above` and
-            `worst`.
+        gone: the streams that the same server no longer has.  They count for `stored` and
+            `unexplained` only, not for `above` and `worst`.
     """
     return by_stream.sql(
         f"""

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """Hold the versions and the ids of tables at one time.  Reads of them never change."""
+    """Hold the versions and the ids of tables at one time.
+
+    Reads of these versions always return the same rows.
+    """
 
     versions: Mapping[str, int]
     table_ids: Mapping[str, str]
@@ -59,7 +62,8 @@ class Store:
         declared_after: the number of the last run that was decided when `init` declared the source.
             0 if there was no such run.
         table_ids: the id of each table, as it was when the store was opened.
-        accepted: the tables that `init` had accepted when the store was opened.
+        accepted: the replaced tables that `init --accept-replaced` had accepted when the store was
+            opened.
         append_only: the tables with the property `delta.appendOnly`, whose rows cannot be changed.
         lock: the lock that a run holds while it writes.
         logs: the reader of the logs of the tables.
@@ -260,8 +264,8 @@ def reading_order(tables: Collection[str]) -> tuple[list[str], ...]:
     """Return tables in the order in which they must be read while other writers commit.
 
     The tables of one list may be read at the same time.  `pending` is read first, and `entries`
-    last.  So no row of `pending` and no proof is newer than the rows of `entries`.  Otherwise an
-    entry that was added before its pending row could count as deleted.
+    last, after `streams` with the ranges of ids whose entries are complete.  If `entries` were read
+    before them, an entry that was added in between would be missing, and could count as deleted.
     """
     first, last = ([name] if name in tables else [] for name in ("pending", "entries"))
     return first, [name for name in tables if name not in {*first, *last}], last
