@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,9 +90,11 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(autouse=True)
-def _starts_no_other_spark() -> Iterator[None]:
+def _starts_no_other_spark(request: pytest.FixtureRequest) -> Iterator[None]:
     """A Spark that a test starts by itself would be the one of all tests after it."""
     yield
+    if _file(request.node.nodeid) in durations.STARTERS:
+        request.node.user_properties.append(durations.USES_SPARK)
     core = sys.modules.get("pyspark.core.context")
     context = core.SparkContext._active_spark_context if core else None
     if context is not None and context.appName != APP_NAME:
@@ -194,7 +195,13 @@ def store_path(empty_store: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def spark_if_needed(request: pytest.FixtureRequest) -> Callable[[], SparkSession]:
     """Start Spark when the function is called."""
-    return partial(request.getfixturevalue, "spark")
+
+    def start() -> SparkSession:
+        durations.STARTERS.add(_file(os.environ["PYTEST_CURRENT_TEST"]))
+        session: SparkSession = request.getfixturevalue("spark")
+        return session
+
+    return start
 
 
 @pytest.fixture(scope="session")

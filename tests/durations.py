@@ -23,7 +23,9 @@ SPARE_S = 60
 
 
 USES_SPARK = ("fixture", "spark")
-"""The property of a test that has the fixture `spark`."""
+"""The property of a test that uses Spark."""
+STARTERS: set[str] = set()
+"""The files with a test that called `spark_if_needed`, in this process."""
 
 
 class Durations:
@@ -65,7 +67,7 @@ def recorded() -> Mapping[str, float]:
 
 @cache
 def on_spark() -> Collection[str]:
-    """Return the files with a test that has the fixture `spark`, as they are written down."""
+    """Return the files with a test that uses Spark, as they are written down."""
     return frozenset(json.loads(FILE.read_text(encoding="utf-8"))["spark"])
 
 

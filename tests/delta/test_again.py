@@ -91,7 +91,7 @@ def twice_read(
     if getattr(request, "param", "") != "many rows":
         return open_store(where)
     by_spark_alone(monkeypatch)
-    return Store.open(request.getfixturevalue("spark"), str(where))
+    return Store.open(request.getfixturevalue("spark_if_needed")(), str(where))
 
 
 def test_a_snapshot_that_is_applied_again_after_its_landing_was_swept_changes_nothing(

@@ -313,7 +313,7 @@ def test_a_new_name_of_the_source_counts_from_the_next_snapshot_on(
     def defined() -> Definitions:
         if engine == "embedded":
             return in_folder(embedded)
-        return SparkDefinitions(request.getfixturevalue("spark"), str(embedded))
+        return SparkDefinitions(request.getfixturevalue("spark_if_needed")(), str(embedded))
 
     first = stream(b"s", {1: b"x"}, {1}, NOW_MS)
     snapshot(create(defined()).store, ALL, lambda _: source([SourceOpened("a", "h")], first))

@@ -314,6 +314,7 @@ def test_a_table_with_more_than_a_store_gives_it_is_refused_and_spark_writes_it(
     assert ids(in_spark) == [1]
 
 
+@pytest.mark.long
 def test_with_checkpoints_and_deletion_vectors_spark_and_delta_rs_read_the_same(
     store: Store,
 ) -> None:

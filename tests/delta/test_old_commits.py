@@ -174,6 +174,7 @@ def test_a_decided_snapshot_comes_to_its_end_however_late(store: Store, days: in
     finish_late(store, days)
 
 
+@pytest.mark.long
 def test_a_decided_snapshot_is_finished_in_a_session_whose_spark_refuses_the_version(
     spark_store: Store,
 ) -> None:

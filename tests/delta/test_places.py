@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import string
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,7 +90,7 @@ def test_a_store_in_a_folder_of_any_printable_characters_works(
     Only Spark reads a path with a percent sign, so the other characters need a second path.
     """
     assert set("".join(NAMES)) >= set(PUNCTUATION + string.digits + string.ascii_letters + " ")
-    start = partial(request.getfixturevalue, "spark")
+    start = request.getfixturevalue("spark_if_needed")
     store = use(init(start, str(tmp_path.joinpath(*names, "store")), engine))
     place = tmp_path
     for name in names:

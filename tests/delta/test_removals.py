@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -439,7 +438,7 @@ def test_two_drivers_of_one_snapshot_both_end_well_though_the_first_sweeps_its_l
 def test_a_snapshot_does_not_take_over_what_was_imported_under_its_servers_name(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    start = partial(request.getfixturevalue, "spark")
+    start = request.getfixturevalue("spark_if_needed")
     engine = request.config.getoption("--engine")
     store = init(start, str(tmp_path / "own"), engine, source=ALL.source)
     import_tables(store, import_of(tmp_path / "1", 1, 2))

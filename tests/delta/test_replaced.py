@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from tests.delta.reading import count
 @pytest.fixture
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Store]:
     """Return a function that creates another store with a number of buckets."""
-    start = partial(request.getfixturevalue, "spark")
+    start = request.getfixturevalue("spark_if_needed")
     engine = request.config.getoption("--engine")
     return lambda buckets: init(start, str(tmp_path / "another"), engine, buckets=buckets)
 

@@ -59,7 +59,7 @@ def swept(
         return open_store(where)
     if request.param == BY_SPARK:
         monkeypatch.setattr("claimlib.store.definitions.shared_folder", lambda *_: None)
-    return Store.open(request.getfixturevalue("spark"), str(where))
+    return Store.open(request.getfixturevalue("spark_if_needed")(), str(where))
 
 
 def claim_all(store: Store, consumer: bytes) -> int | None:
@@ -200,6 +200,7 @@ def test_a_snapshot_whose_rows_are_missing_is_neither_applied_again_nor_abandone
     assert (reply.run_seq, owners(twice_read)[b"s", 1]) == (3, b"c")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("swept", [BY_SPARK], indirect=True)
 def test_a_row_of_runs_that_no_history_shows_is_an_error_once_nothing_else_is_left_to_do(
     swept: Store, monkeypatch: pytest.MonkeyPatch

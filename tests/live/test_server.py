@@ -310,6 +310,7 @@ def test_a_replica_that_hears_nothing_from_its_master_is_refused(monkeypatch):
         until(lambda: refusal(replica.url) is None)
 
 
+@pytest.mark.long
 def test_a_replica_of_a_replica_that_lost_its_master_is_refused_as_it_falls_silent(monkeypatch):
     monkeypatch.setattr(server_module, "MAX_SILENCE_S", 3)
     often = {"repl-ping-replica-period": "1"}
