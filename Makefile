@@ -124,10 +124,11 @@ test-mutations: setup ## the unit tests of the pure modules notice each small ch
 test-versions: setup ## tests on each supported Python, with locked and with the lowest allowed packages
 	@$(USE) python -m tests.versions
 
-# The plans, the notebooks, and each command. What disturbs a command is tested in a classic session (test-spark).
+# The plans, the notebooks, and the commands that differ in their statements. The other tests of tables are done in a
+# classic session (test-spark).
 OVER_CONNECT := by_id check entry import init kills maintain places replay retire snapshot stores undo upgrade vectors xack \
     xautoclaim xpending
-test-connect: setup ## the plans, the notebooks and each command over Spark Connect
+test-connect: setup ## the plans, the notebooks and most commands over Spark Connect
 	@$(USE) SPARK_REMOTE="local[2]" pytest -m "not long and not classic" --durations=10 tests/spark \
 	    tests/edge/test_notebooks.py $(OVER_CONNECT:%=tests/delta/test_%.py)
 

@@ -51,7 +51,8 @@ class MaintainReply:
             - deleted_through: the number of the last of these runs.  Missing if there is none.
             - oldest_source: the number of the earliest run that is still the last one that read
               some group.  Its journal rows and all later ones stay, even if they are old.  0 if
-              some groups were never read, so that all old rows stay.  Missing if no old rows stay.
+              some groups of a store with snapshots were never read, so that all old rows stay.
+              Missing if no old rows stay for this reason.
         tables: one row per table, with table, files_before, bytes_before, files_after, bytes_after,
             files_compacted, rows_deleted, files_removed, bytes_removed.  files_after and
             bytes_after are None in a dry run.  bytes_removed is None if it is unknown.

@@ -223,7 +223,8 @@ def line_of(text: str, table: str, key: str, number: int = 0) -> int:
 
     If the table does not have the key, return the line of its head, `[table]` or `[[table]]`.
     Without a head, it is the first line `table = …` or `table.key = …`.  Lines count from 1.  If
-    several tables have this name, `number` chooses one of them, from 0.
+    several tables have this name, `number` chooses one of them, from 0.  A table ends at the next
+    table of the same name.
     """
     lines = _QUOTED.sub(_without_long_text, text).split("\n")
     heads = [n for n, line in enumerate(lines) if _begins(line, r"\[{1,2}\s*", table, r"\s*\]")]

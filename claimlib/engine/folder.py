@@ -127,8 +127,8 @@ class DataFile:
         size_bytes: the size of the file.
         partition: name and value of the partition column.  Empty if there is none.
         statistics: the statistics of the rows for the log, in JSON.
-        nulls: the number of nulls of each column that has some, also of columns that have no
-            statistics.
+        nulls: the number of nulls of each column that has some.  Columns of lists, maps and
+            structs are left out.
     """
 
     path: str
@@ -176,7 +176,7 @@ def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFi
 def _nulls(metadata: pq.FileMetaData) -> dict[str, int]:
     """Return the number of nulls of each column that has some.
 
-    Columns of lists and structs are left out.
+    Columns of lists, maps and structs are left out.
     """
     counts: Counter[str] = Counter()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):

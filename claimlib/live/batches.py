@@ -151,8 +151,8 @@ class GroupGone:
 class EntryPage:
     """Hold a page of a stream's entries, in the order of their ids.
 
-    The pages of a stream follow each other in the same order.  A page ends with
-    the entry that reaches the limit for one reply.  A larger reply becomes several pages.
+    The pages of a stream follow each other in the same order.  A page ends at the latest with the
+    entry whose payload reaches the limit of bytes for one reply.
     """
 
     stream: bytes

@@ -152,8 +152,9 @@ class FolderWriter:
         """
         files = self._store.logs.readable(table).removable()
         for path in files:
-            path.unlink(missing_ok=True)
+            # First the checksum, because a file that is left is deleted the next time.
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         return _removed(files)
 
     def _commit_after(self, table: str, rows: Relation, how: Commit, local: LocalTable) -> None:
@@ -184,14 +185,15 @@ class FolderWriter:
         with errors_mapped(table, local.version + 1):
             partition = TABLES[table].partitioned_by
             files = self._engine.write(completed.node, table, partition, local.compared)
+        # Delta refuses such rows in Spark.  Nulls in columns of maps are not found.
         nulls = sum((Counter(file.nulls) for file in files), Counter())
         for column in TABLES[table].columns:
             if nulls[column.name] and not column.nullable:
                 self._engine.discard(table, files)
                 raise SchemaError(
-                    f"{nulls[column.name]} rows for the table {table} lack a value in the column"
-                    f" {column.name}, which is NOT NULL: nothing was written to the table. Report"
-                    " this as an error of claimlib, with the command",
+                    f"rows for the table {table} lack a value in the column {column.name}, which is"
+                    f" NOT NULL ({nulls[column.name]:,} of them): nothing was written to the table."
+                    " Report this as an error of claimlib, with the command",
                     table=table,
                     column=column.name,
                 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, RLock
 from typing import TypeVar
 
 # The number of calls at a time.  Small calls wait for storage and for Spark's planning, and do not
@@ -29,8 +29,7 @@ class _Writes:
     """Keep commits of Spark and commits of the embedded engine to one table apart.
 
     On a local file system, Spark first checks that a version has no commit yet, and then writes its
-    commit.  The embedded engine of this process must not commit between these two
-    steps.
+    commit.  The embedded engine must not commit between these two steps.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,8 @@ class _Writes:
 
 @dataclass
 class _Table:
-    lock: Lock = field(default_factory=Lock)
+    # Reentrant for tests, which commit to a table while another commit to it is being made.
+    lock: RLock = field(default_factory=RLock)
     writes_by_spark: int = 0
 
 

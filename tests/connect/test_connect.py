@@ -1,5 +1,5 @@
-"""The same tests over Spark Connect, as on Databricks serverless: a selection here, all tests on
-tables by `make test-connect`.
+"""The same tests over Spark Connect, as on Databricks serverless: a selection here, the tests of
+most commands by `make test-connect`.
 
 They run in a process of their own, whose SPARK_REMOTE has `open_session` start a Connect server: a
 classic session and a remote one do not share a process.

@@ -1,4 +1,4 @@
-"""What a real server answered: every recorded XAUTOCLAIM, through the reference and the tables."""
+"""What a real server answered: every recorded step, through the reference and the tables."""
 
 from __future__ import annotations
 

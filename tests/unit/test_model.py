@@ -1,4 +1,3 @@
-import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -137,17 +136,21 @@ def test_a_request_with_a_count_out_of_range_cannot_be_made(count):
         AutoclaimRequest(b"c", 0, count=count)
 
 
+REMEDY = ": write parse_duration_ms('15m')"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"min_idle_ms": "15m"}, "min_idle_ms must be a whole number, not '15m': write parse_dura"),
-        ({"min_idle_ms": 0.5}, "min_idle_ms must be a whole number, not 0.5"),
+        ({"min_idle_ms": "15m"}, "min_idle_ms must be a whole number, not '15m'" + REMEDY),
+        ({"min_idle_ms": 0.5}, "min_idle_ms must be a whole number, not 0.5" + REMEDY),
         ({"min_idle_ms": 1, "count": "10"}, "count must be a whole number, not '10'"),
     ],
 )
 def test_a_number_of_another_type_is_refused_with_a_remedy(values, message):
-    with pytest.raises(RequestError, match=re.escape(message)):
+    with pytest.raises(RequestError) as raised:
         AutoclaimRequest(b"c", **values)
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("min_idle_ms", [-1, 2**63])
