@@ -200,6 +200,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be_done(lived: Store) -> N
 # ------------------------------------------------------------------- vacuum
 
 
+@pytest.mark.classic  # it reads the log as files
 def test_only_files_beyond_the_retention_are_removed(lived: Store) -> None:
     before, rows = files_on_disk(lived), state(lived)
     maintain(lived, run_id="kept")
