@@ -19,7 +19,7 @@ from tests.seeds import new_seed
 if TYPE_CHECKING:
     from claimlib.store.tables import Store
 
-SEQUENCES = 1_000
+SEQUENCES = 2_000
 SEED = 4  # the long form makes one up; --hypothesis-seed repeats it
 LONG_SEQUENCES = 20_000
 # How often the tables reach each branch.  An XPENDING in the tables is a query of its own.
@@ -36,7 +36,7 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.mark.timeout(900)  # what Hypothesis may take to shrink a sequence, once one differs
-def test_reference_and_tables_follow_a_thousand_sequences_step_by_step(wire: Wire, store: Store):
+def test_reference_and_tables_follow_two_thousand_sequences_step_by_step(wire: Wire, store: Store):
     tally = follow_all(wire, SEQUENCES, SEED, in_tables=covered(IN_TABLES))
     print(tally.table())
     assert tally.missed() == []
