@@ -50,9 +50,10 @@ def show_sections(main: Report, parts: Sequence[Section], view: View) -> None:
     """Print a report that has several tables.
 
     Args:
-        main: the first table, and for programs the document and the records of the whole report.
-        parts: the tables for people.  If `main` has rows, it shows the first part, which is then
-            not repeated.
+        main: the table that is printed first.  For programs it has the document and the records of
+            the whole report.
+        parts: further tables for people.  If `main` has rows, the first of them is the same table
+            and is skipped.
     """
     show(main, view)
     if view.output is Output.TABLE and view.columns is None:
@@ -81,7 +82,7 @@ def _show_table(report: Report, *, needs_all_columns: bool) -> None:
     console = terminal.console()
     width = console.width
     columns = columns_of(report, has_all=needs_all_columns)
-    # With `soft_wrap`, the terminal breaks long words, so a run's key can be copied in one piece.
+    # With `soft_wrap`, no line break is inserted into a run's key, so it can be copied whole.
     console.print(_lines(one_line(report.title), width, "table.title"), soft_wrap=True)
     shown = table_of(columns, width, cell_len)
     if shown is None:

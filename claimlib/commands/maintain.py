@@ -49,10 +49,10 @@ class MaintainReply:
             - expired: readings whose staged rows were deleted.
             - runs_deleted: runs whose journal rows were deleted.
             - deleted_through: the number of the last of these runs.  Missing if there is none.
-            - oldest_source: the number of the earliest run that is still the last one that read
-              some group.  Its journal rows and all later ones stay, even if they are old.  0 if
-              some groups of a store with snapshots were never read, so that all old rows stay.
-              Missing if no old rows stay for this reason.
+            - oldest_source: the smallest of the numbers of the runs that were the last to read each
+              group.  Journal rows from this run on stay, even if they are old.  0 if a group of a
+              store with snapshots was never read, so that all old rows stay.  Missing if no old
+              rows stay for this reason.
         tables: one row per table, with table, files_before, bytes_before, files_after, bytes_after,
             files_compacted, rows_deleted, files_removed, bytes_removed.  files_after and
             bytes_after are None in a dry run.  bytes_removed is None if it is unknown.
@@ -193,9 +193,9 @@ def _staged_before(begun: Begun) -> Relation:
 
 
 def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
-    """Return the last run whose journal rows are deleted, or 0 if there is none.
+    """Return the last run whose journal rows are to be deleted, or 0 if there is none.
 
-    The second result is `_oldest_source` if the rows of this run are old but stay, else None.
+    The second result is `_oldest_source` if this run is the reason why old rows stay, else None.
     """
     (old,) = plan.old_runs(begun.relation("runs"), before_ms).collect()
     through = int(old["through"])
@@ -206,7 +206,7 @@ def _last_deleted(begun: Begun, before_ms: int) -> tuple[int, int | None]:
 
 
 def _oldest_source(begun: Begun) -> int | None:
-    """Return the earliest run that was the last to read some group.
+    """Find the last run that read each group, and return the smallest of their numbers.
 
     The result is None if no run has read a group.  It is 0 if the store mirrors a server and a
     group was never read, because all changes of this group are then needed.

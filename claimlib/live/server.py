@@ -23,7 +23,8 @@ on the master meanwhile would count as pending.  A replica is in sync if all of 
 
 A busy replica has often received only a part of a command, so claimlib asks again for up to a
 second.  A master pings every 10 seconds (`repl-ping-replica-period`).  A replica passes the pings
-on to its own replicas.  If it loses its master, they get no more pings, although their link is up.
+on to its own replicas.  If a replica loses its master, its own replicas get no more pings, although
+their link to it is up.
 A replica cannot know how much the master has not sent yet.
 """
 

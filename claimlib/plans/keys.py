@@ -119,7 +119,7 @@ CONSUMER_KEY = "xxhash64(consumer)"
 
 
 def each_sql(aggregate: str, *names: str) -> str:
-    """Return SQL for an aggregate such as `min` of each of some columns, with the same names."""
+    """Return SQL that applies an aggregate such as `min` to columns, and keeps their names."""
     return ", ".join(f"{aggregate}({name}) AS {name}" for name in names)
 
 
@@ -158,10 +158,11 @@ IS_SHARED = "one != other"
 def named_keys(
     groups: Relation, consumers: Relation, known: Relation, entries: Relation
 ) -> Relation:
-    """Return one row per 64-bit key of a consumer, and one per other key that several names share.
+    """Return one row per key of a consumer, and one per key of groups or streams that share it.
 
-    Columns: `of` (group, stream or consumer), `key`, and the first and the last name with this key,
-    `one` and `other`.  If `IS_SHARED` is false for all rows, no names share a key.
+    A key is a 64-bit hash.  Columns: `of` (group, stream or consumer), `key`, `one` and `other`:
+    the first and the last name with this key, which are equal if there is only one name.  If
+    `IS_SHARED` is false for all rows, no names share a key.
 
     Streams that exist only in entries count, too.  If such a stream shared a key with another
     stream, its ids would be mistaken for ids of that stream.

@@ -21,7 +21,7 @@ _INT_MAX = 2**31 - 1
 
 
 def instants(groups: Relation, now_ms: int | None) -> Relation:
-    """Return one row per (stream, consumer_group) of the table groups, even if the table has two.
+    """Return one row per (stream, consumer_group) of `groups`, even if the table has two rows.
 
     Columns: stream, consumer_group, `snapshot_ms` (the time of the group's snapshot) and `now_ms`
     (the time for which idle times are computed).  They are None if they are unknown.
@@ -199,10 +199,10 @@ def overview(
     - snapshot_ms and now_ms: see `instants`.
     - pending, and the sums, maxima and minima of the columns of `owners`.
     - `owners`: the number of consumers that own entries.
-    - `idle_owners`: the number of owners that were last active `stalled_ms` before now_ms, or
-      longer.  If a consumer has no active time, its seen time counts.  None if no such time is
+    - `idle_owners`: the number of owners whose last activity was `stalled_ms` or longer before
+      now_ms.  If a consumer has no active time, its seen time counts.  None if no such time is
       known.
-    - `unknown_owners`: the number of owners that the table consumers lacks.
+    - `unknown_owners`: the number of owners that have no row in `consumers`.
     - `changed_by_runs`: the number of entries that runs have changed since the snapshot.  None if
       the store mirrors no server.
 
@@ -211,7 +211,7 @@ def overview(
         changed: `server_view_plan.number_by_group`.  None if the store mirrors no server.
         shows_server: True if the entries are those of the server (`server_view.as_on_server`).
             Then `idle_owners` and `unknown_owners` are None in groups that runs have changed since
-            the snapshot, because the table consumers is as the last run left it.
+            the snapshot, because `consumers` is in the state after the last run.
     """
     is_owner = "consumer IS NOT NULL"
     # For entries without an owner this is null, and not false, so that `sum` skips them.

@@ -90,7 +90,7 @@ def _stalled(report: RunReport) -> str:
 
 
 def _changes(report: RunReport) -> Iterable[str]:
-    """Yield the parts of the sentence on changed entries.  Only the first has the word entries."""
+    """Yield the parts of the sentence on changed entries.  Only the first contains "entries"."""
     counts = report.run.counts
     if report.run.is_abandoned:
         yield "the run was abandoned: it did not do all that was requested"
@@ -156,7 +156,8 @@ _LABELS = {
 def _group_columns(report: RunReport) -> dict[str, str]:
     """Return the headings of the table of the worst groups, by column.
 
-    Values of a time are omitted if they are unknown, and changes if no group has any.
+    The columns before (or after) the run are omitted if they are unknown.  A kind of change is
+    omitted if no group has such a change.
     """
     times = [time for time in TIMES if report.knows(time)]
     headings_by_value = {
