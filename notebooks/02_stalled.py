@@ -87,9 +87,7 @@ owner = F.concat_ws(" / ", "stream", F.coalesce("consumer", F.lit("nobody"))).al
 minutes = F.when(F.col("idle_ms").isNotNull(), F.greatest(F.col("idle_ms") / 60_000, F.lit(1 / 60)))
 entries = frame_of(pending_entries(now).rows)
 entries = entries.select(owner, minutes.alias("minutes"), "delivery_count")
-by_owner = entries.groupBy("owner").agg(
-    F.count("*").alias("pending"), F.max("minutes").alias("longest")
-)
+by_owner = entries.groupBy("owner").agg(F.count("*").alias("pending"), F.max("minutes").alias("longest"))
 largest = by_owner.orderBy(F.desc("pending"), "owner").limit(6).toPandas()  # more panels say less
 longest = np.nanmax([60.0, *largest["longest"]])
 edges = np.logspace(-2, np.ceil(np.log10(longest)), 41)  # as wide as each other on that axis
@@ -108,23 +106,13 @@ for panel, name in zip(panels, largest["owner"], strict=False):
     panel.set_ylabel(one_line(name), rotation=0, ha="right", va="center")
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
-ticks = {
-    1 / 60: "≤ 1 s",
-    1 / 6: "10 s",
-    1: "1 min",
-    10: "10 min",
-    60: "1 h",
-    360: "6 h",
-    1440: "1 d",
-}
+ticks = {1 / 60: "≤ 1 s", 1 / 6: "10 s", 1: "1 min", 10: "10 min", 60: "1 h", 360: "6 h", 1440: "1 d"}
 panels[-1].set_xscale("log")
 panels[-1].set_xticks(list(ticks), list(ticks.values()))
 panels[-1].minorticks_off()
 panels[-1].set_xlim(1 / 90, longest * 2)
 panels[-1].set_xlabel("idle time (logarithmic)")
-figure.suptitle(
-    f"How many entries have been idle for how long, by owner (red line: {widgets['stalled']})"
-)
+figure.suptitle(f"How many entries have been idle for how long, by owner (red line: {widgets['stalled']})")
 show(figure, "02_idle_times")
 
 # COMMAND ----------
@@ -184,9 +172,7 @@ else:
     above, below = figure.subplots(2, 1, sharex=True)
     handles = []
     for name in names:
-        handles += above.plot(
-            times, lines["pending"][name], linewidth=1.8, marker="o", markersize=3
-        )
+        handles += above.plot(times, lines["pending"][name], linewidth=1.8, marker="o", markersize=3)
         below.plot(times, lines["stalled"][name], linewidth=1.8, marker="o", markersize=3)
     above.set_ylabel("pending entries")
     below.set_ylabel(f"idle for {widgets['stalled']} or longer")

@@ -118,14 +118,10 @@ if table["claimed"].any():
     bottom = table["claimed"] * 0
     for outcome in reversed(colors):
         if table[outcome].any():
-            above.bar(
-                places, table[outcome], 0.7, bottom, color=colors[outcome], label=labels[outcome]
-            )
+            above.bar(places, table[outcome], 0.7, bottom, color=colors[outcome], label=labels[outcome])
             bottom = bottom + table[outcome]
     for place, (share, top) in enumerate(zip(table["done_twice"], bottom, strict=True)):
-        above.annotate(
-            share, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=9
-        )
+        above.annotate(share, (place, top), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     above.set_ylabel("claimed entries\n(per cent: done twice)")
     above.set_title("What each min-idle would have claimed")
     above.legend(frameon=False, loc="upper right", reverse=True)
@@ -171,8 +167,7 @@ for group in advise(store, min_idles_ms).groups if table["claimed"].any() else (
 at = min(min_idles_ms, key=lambda ms: abs(ms - 15 * 60_000))
 of_value = frame_of(claimed).where(F.col("min_idle_ms") == at)
 by_owner = of_value.groupBy("stream", "from_consumer").agg(
-    F.count("*").alias("claimed"),
-    F.count_if(F.col("outcome") == "acknowledged").alias("done_twice"),
+    F.count("*").alias("claimed"), F.count_if(F.col("outcome") == "acknowledged").alias("done_twice")
 )
 print("min-idle", format_duration_ms(at))
 show_rows(by_owner.orderBy("stream", "from_consumer"))

@@ -81,9 +81,7 @@ print("not shown yet:", [run.key for run in read_store(store).unfinished])
 reply = xautoclaim(store, request, run_id="noon")
 print("run", reply.run_seq, "claimed", reply.counts["claimed"], "deleted", reply.counts["deleted"])
 again = xautoclaim(store, request, run_id="noon")
-print(
-    "and once more changes nothing:", again.counts == reply.counts, again.run_seq == reply.run_seq
-)
+print("and once more changes nothing:", again.counts == reply.counts, again.run_seq == reply.run_seq)
 
 # COMMAND ----------
 

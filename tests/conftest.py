@@ -68,15 +68,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     It takes `--dist loadfile`.  Every other file is a group of its own.  With `--engine spark`, all
     files need Spark.
     """
+    if config.getoption("dist") != "loadfile" or config.getoption("engine") != "embedded":
+        return None
     from xdist.scheduler.loadscope import LoadScopeScheduling
 
-    class BySpark(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file = _file(nodeid)
-            return "spark" if file in durations.on_spark() else file
+    def group_of(nodeid: str) -> str:
+        file = _file(nodeid)
+        return "spark" if file in durations.on_spark() else file
 
-    is_by_file = config.getoption("dist") == "loadfile" and config.getoption("engine") == "embedded"
-    return BySpark(config, log) if is_by_file else None
+    scheduler = LoadScopeScheduling(config, log)
+    # The method that subclasses override, as pytest-xdist documents.
+    scheduler._split_scope = group_of
+    return scheduler
 
 
 def _file(nodeid: str) -> str:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,14 +62,20 @@ class Durations:
 
 def recorded() -> Mapping[str, float]:
     """Return the seconds of each file that are written down."""
-    times: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8"))["seconds"]
+    times: dict[str, float] = _written_down()["seconds"]
     return times
 
 
-@cache
 def on_spark() -> Collection[str]:
     """Return the files with a test that uses Spark, as they are written down."""
-    return frozenset(json.loads(FILE.read_text(encoding="utf-8"))["spark"])
+    files: list[str] = _written_down()["spark"]
+    return files
+
+
+@cache
+def _written_down() -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return values
 
 
 def over_budget(seconds: Mapping[str, float], known: Mapping[str, float]) -> Iterator[str]:

@@ -125,7 +125,7 @@ def _reply(
     run_id: str | None, run_seq: int | None, counts: Mapping[str, int], *, is_repeat: bool = False
 ) -> MaintainReply:
     is_done = run_seq is not None
-    # In a dry run, a missing one of these numbers is unknown, and not 0.
+    # In a dry run, one of these counts that is missing is unknown.  Other missing counts are 0.
     unknown = () if is_done else (*SIZES[2:], BYTES_REMOVED)
 
     def number(table: str, name: str) -> int | None:

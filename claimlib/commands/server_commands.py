@@ -71,10 +71,8 @@ def server_commands(
             run=finished.key,
         )
     check_session(store)
-    entries, removals = (
-        _entries(store, finished, chosen),
-        _consumer_removals(store, finished, chosen),
-    )
+    entries = _entries(store, finished, chosen)
+    removals = _consumer_removals(store, finished, chosen)
     by_key = entries.sql(
         f"SELECT (count(*) + {_IDS_PER_COMMAND - 1}) DIV {_IDS_PER_COMMAND} AS commands,"
         f" count(*) AS ids FROM {{this}} AS this GROUP BY {', '.join(_COMMAND_KEY)}"

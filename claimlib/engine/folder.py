@@ -127,15 +127,14 @@ class DataFile:
         size_bytes: the size of the file.
         partition: name and value of the partition column.  Empty if there is none.
         statistics: the statistics of the rows for the log, in JSON.
-        nulls: the number of nulls of each column that has some.  Columns of lists, maps and
-            structs are left out.
+        nulls: the number of nulls of each column, without columns of lists, maps and structs.
     """
 
     path: str
     size_bytes: int
     partition: Mapping[str, str]
     statistics: str
-    nulls: Mapping[str, int]
+    nulls: Counter[str]
 
 
 def new_name() -> str:
@@ -155,7 +154,8 @@ def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFi
         compared: the columns whose smallest and largest values the log keeps.  None means all.
     """
     metadata = pq.read_metadata(folder / path)
-    least, most, nulls = {}, {}, {}
+    least, most, null_counts = {}, {}, {}
+    nulls = _nulls(metadata)
     for number in range(metadata.num_columns):
         name = metadata.schema.column(number).path  # within a list or a map it has dots
         if "." in name or (compared is not None and name not in compared):
@@ -163,31 +163,29 @@ def data_file(folder: Path, path: str, compared: Sequence[str] | None) -> DataFi
         ends = _ends(metadata, number)
         if ends is None:
             continue
-        low, high, nulls[name] = ends
+        low, high = ends
+        null_counts[name] = nulls[name]
         is_short = all(len(str(end)) <= _LONGEST_STATISTIC for end in (low, high))
         if low is not None and is_short:
             least[name], most[name] = low, high
     stated = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most}
-    statistics = json.dumps({**stated, "nullCount": nulls})
+    statistics = json.dumps({**stated, "nullCount": null_counts})
     partition = dict(part.split("=") for part in path.split("/")[:-1])
-    return DataFile(path, (folder / path).stat().st_size, partition, statistics, _nulls(metadata))
+    return DataFile(path, (folder / path).stat().st_size, partition, statistics, nulls)
 
 
-def _nulls(metadata: pq.FileMetaData) -> dict[str, int]:
-    """Return the number of nulls of each column that has some.
-
-    Columns of lists, maps and structs are left out.
-    """
+def _nulls(metadata: pq.FileMetaData) -> Counter[str]:
+    """Return the number of nulls of each column, without columns of lists, maps and structs."""
     counts: Counter[str] = Counter()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             if "." not in column.path_in_schema and column.statistics is not None:
                 counts[column.path_in_schema] += column.statistics.null_count or 0
-    return dict(+counts)
+    return counts
 
 
-def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None:
-    """Return the smallest and the largest value of a column, and the number of nulls.
+def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any] | None:
+    """Return the smallest and the largest value of a column.
 
     Return None if the file lacks these statistics, or if values of its type are not compared.
     """
@@ -200,7 +198,6 @@ def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None
         return None
     if any(kind == "BYTE_ARRAY" and meaning != "STRING" for kind, meaning in types):
         return None
-    nulls = sum(ends.null_count for ends in known)
     with_values = [
         ends
         for ends, group in zip(known, groups, strict=True)
@@ -209,7 +206,7 @@ def _ends(metadata: pq.FileMetaData, number: int) -> tuple[Any, Any, int] | None
     if any(not ends.has_min_max for ends in with_values):
         return None
     low = min((ends.min for ends in with_values), default=None)
-    return low, max((ends.max for ends in with_values), default=None), nulls
+    return low, max((ends.max for ends in with_values), default=None)
 
 
 def files_of(folder: Path, version: int | None) -> TableFiles:

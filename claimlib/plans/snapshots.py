@@ -66,8 +66,8 @@ def readings(journal: Relation, runs: Relation) -> Relation:
     in_time = f"OVER (PARTITION BY {GROUP_SQL} ORDER BY at_ms, run_seq)"
     # The stream row has a reason if the snapshot found that the stream was replaced.  Snapshots of
     # earlier versions of claimlib did not compare the counters.  So a smaller number of added
-    # entries also means a replacement.  The last sign: a run found the group
-    # removed, before the group's next reading if there is one.
+    # entries also means a replacement.  The last sign: a run found the group removed, before the
+    # group's next reading if there is one.
     signs = (
         f"lead(reason IS NOT NULL) {in_time}",
         f"lead(entries_added) {in_time} < entries_added",

@@ -41,6 +41,23 @@ def _removed(files: Mapping[Path, int]) -> Removed:
     return Removed(len(files), sum(files.values()))
 
 
+def _check_not_null(table: str, files: Sequence[DataFile]) -> None:
+    """Refuse rows that lack a value of a column without nulls, as Delta does in Spark.
+
+    Nulls in columns of maps are not found.
+    """
+    nulls = sum((file.nulls for file in files), Counter[str]())
+    for column in TABLES[table].columns:
+        if nulls[column.name] and not column.nullable:
+            raise SchemaError(
+                f"rows for the table {table} lack a value in the column {column.name}, which is"
+                f" NOT NULL ({nulls[column.name]:,} of them): nothing was written to the table."
+                " Report this as an error of claimlib, with the command",
+                table=table,
+                column=column.name,
+            )
+
+
 class FolderWriter:
     """Write by commits of this process, see `Writer`.
 
@@ -185,18 +202,11 @@ class FolderWriter:
         with errors_mapped(table, local.version + 1):
             partition = TABLES[table].partitioned_by
             files = self._engine.write(completed.node, table, partition, local.compared)
-        # Delta refuses such rows in Spark.  Nulls in columns of maps are not found.
-        nulls = sum((Counter(file.nulls) for file in files), Counter())
-        for column in TABLES[table].columns:
-            if nulls[column.name] and not column.nullable:
-                self._engine.discard(table, files)
-                raise SchemaError(
-                    f"rows for the table {table} lack a value in the column {column.name}, which is"
-                    f" NOT NULL ({nulls[column.name]:,} of them): nothing was written to the table."
-                    " Report this as an error of claimlib, with the command",
-                    table=table,
-                    column=column.name,
-                )
+        try:
+            _check_not_null(table, files)
+        except SchemaError:
+            self._engine.discard(table, files)
+            raise
         return files
 
     @contextmanager

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import statistics
 import subprocess
@@ -42,6 +41,7 @@ from claimlib.semantics.model import AutoclaimRequest, RemovalLimits
 from claimlib.store.definitions import FolderDefinitions
 from claimlib.store.opening import open_folder
 from claimlib.testing.server_process import Server, valkey_server
+from tests.bench.store import own_peak_mib
 
 if TYPE_CHECKING:
     import redis
@@ -107,8 +107,7 @@ def measure(entries: int, times: int, folder: Path) -> dict[str, object]:
             _fill(client, entries)
             with _watched(server, client, figures, "floor"):
                 _claim(client, entries)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return {"entries": entries, "times": times, **figures.document(), "peak_mib": peak}
+    return {"entries": entries, "times": times, **figures.document(), "peak_mib": own_peak_mib()}
 
 
 def _no_session() -> SparkSession:

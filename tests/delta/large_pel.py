@@ -19,6 +19,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store.tables import Store
 from tests.bench import event_log
+from tests.bench.store import own_peak_mib
 from tests.writing import append_rows
 
 NOW_MS = 1_750_000_000_000
@@ -56,13 +57,6 @@ def make(store: Store, rows: int) -> None:
     cursor = ("name", "stream", "consumer_group", "next_ms", "next_seq", "run_seq")
     middle = [("middle", "s", "g", FIRST_MS + rows // 2, 0, 0)]
     append_rows(store, "cursors", store.rows("cursors", middle, cursor))
-
-
-def own_peak_mib() -> int:
-    """Return the highest resident memory of this process.  (`ru_maxrss` begins at its parent's.)"""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-    return int(peak) // 1024
 
 
 def main(folder: str, rows: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What a real server answered: every recorded step, through the reference and the tables."""
+"""Replay every recorded step of a real server, through the reference and through the tables."""
 
 from __future__ import annotations
 
