@@ -41,7 +41,7 @@ from claimlib.semantics.model import AutoclaimRequest, RemovalLimits
 from claimlib.store.definitions import FolderDefinitions
 from claimlib.store.opening import open_folder
 from claimlib.testing.server_process import Server, valkey_server
-from tests.bench.store import own_peak_mib
+from tests.bench.memory import own_peak_mib
 
 if TYPE_CHECKING:
     import redis

@@ -19,7 +19,7 @@ from claimlib.semantics.model import AutoclaimRequest
 from claimlib.session import open_session
 from claimlib.store.tables import Store
 from tests.bench import event_log
-from tests.bench.store import own_peak_mib
+from tests.bench.memory import own_peak_mib
 from tests.writing import append_rows
 
 NOW_MS = 1_750_000_000_000
