@@ -115,6 +115,8 @@ def group(*pending: PendingEntry, consumers: tuple[Consumer, ...] = PEL.consumer
     return Group(StreamId(9, 0), pending, consumers)
 
 
+# Over Connect, Spark warns of a setting that is deprecated.
+@pytest.mark.filterwarnings("ignore:The SQL config .* has been deprecated:UserWarning")
 def test_every_fault_is_found_counted_and_shown_by_one_that_has_it_the_worst_first(
     spark: SparkSession,
     store: Store,

@@ -181,6 +181,7 @@ def test_a_repeat_by_run_id_changes_nothing_and_says_the_same(lived: Store) -> N
     assert contents(lived) == before
 
 
+@pytest.mark.classic  # it reads the log as files
 def test_a_dry_run_writes_nothing_and_says_what_would_be_done(lived: Store) -> None:
     keep_nothing_longer(lived, "pending")
     before = {path: path.stat().st_mtime_ns for path in Path(lived.where).rglob("*")}
@@ -228,6 +229,7 @@ def gone(paths: set[Path]) -> set[Path]:
     return {path for path in paths if not path.exists()}
 
 
+@pytest.mark.classic  # it reads the log as files
 def test_rows_that_a_deletion_vector_hides_stay_hidden(store: Store) -> None:
     write_keyspace(store, keyspace(b"s"), NOW_MS)
     vector = hide_rows(store, "pending", [0, 3])
@@ -296,6 +298,7 @@ _QUICK_STEPS = (Phase.DECIDE, "deleting rows of journal")  # test_steps.py kills
         for step in _STEPS
     ],
 )
+@pytest.mark.classic  # it reads the log as files
 def test_the_next_run_finishes_what_was_killed(
     lived: Store, open_store: Opener, tmp_path: Path, step: str
 ) -> None:
@@ -450,6 +453,7 @@ def test_rows_since_the_last_snapshot_of_each_group_stay(store: Store) -> None:
     assert not rows_of(store, 6, Kind.CLAIMED).is_empty()
 
 
+@pytest.mark.classic  # a store over Connect has no lock
 def test_staged_rows_that_no_run_names_are_deleted(store: Store) -> None:
     snapshot(store, ANY, lambda _: read(b"bob", b"bob"))
     key = {"landing": "lost", "stream": "s", "id_ms": 1, "id_seq": 0}

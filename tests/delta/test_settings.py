@@ -81,9 +81,9 @@ TOGETHER = tuple(name for name in SETTINGS if name not in ALONE)
 @contextmanager
 def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
     before = {key: spark.conf.get(key, None) for key in chosen}
-    for key, value in chosen.items():
-        spark.conf.set(key, value)
     try:
+        for key, value in chosen.items():
+            spark.conf.set(key, value)
         yield
     finally:
         for key, value in before.items():
